@@ -1,0 +1,142 @@
+"""What a provider can say about a message: the vocabulary between the providers and the use cases.
+
+`submit` answers one `Outcome` per message and never raises for an expected failure. A receipt is the provider's later word,
+given as `Fact`s; facts commute (see `facts.py`). Source of the rules: docs/architecture.md, "Outcomes".
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from uuid import UUID
+
+
+class Kind(StrEnum):
+    """What a refusal does beyond its own message."""
+
+    CONTACT = "contact"
+    CONTACT_MARKETING = "contact-marketing"
+    COOL_DOWN = "cool-down"
+    TEMPLATE = "template"
+    SENDER = "sender"
+    ACCOUNT = "account"
+    REQUEST = "request"
+    TRANSIENT = "transient"
+    RATE = "rate"
+    DUPLICATE = "duplicate"
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The provider took the message; `provider_id` is its own id for it, or ours echoed."""
+
+    provider_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A business refusal. Kinds template, sender and account say nothing against the contact: its message goes back."""
+
+    code: str
+    kind: Kind
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Throttled:
+    """The provider asked to slow down; never an attempt, never a failure. `retry_after_s` None: it did not say."""
+
+    retry_after_s: float | None = None
+    code: str = "429"
+
+
+@dataclass(frozen=True, slots=True)
+class NotSent:
+    """Certainly did not leave, or the provider's own envelope says that it took nothing."""
+
+    code: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Ambiguous:
+    """Bytes were written and no usable answer came: it may have been sent. `duplicate` when the id was already known there."""
+
+    code: str
+    detail: str = ""
+    duplicate: bool = False
+
+
+Outcome = Accepted | Rejected | Throttled | NotSent | Ambiguous
+
+
+class FactKind(StrEnum):
+    """What can be known of a message, strongest first: seen > delivered > failed > assumed > sent > given up."""
+
+    SEEN = "seen"
+    DELIVERED = "delivered"
+    FAILED = "failed"
+    ASSUMED = "assumed"
+    SENT = "sent"
+    GIVEN_UP = "given_up"
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One thing the provider said of one message. `at` is the provider's time (UTC); `code` only with FAILED."""
+
+    batch_id: UUID
+    seq: int
+    kind: FactKind
+    at: datetime
+    provider_id: str | None = None
+    code: str | None = None
+    failure: Kind | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A webhook payload read item by item: one bad item never spoils the rest."""
+
+    facts: tuple[Fact, ...] = ()
+    orphans: tuple[str, ...] = ()
+    """Ids that are not of our making, as given."""
+    malformed: int = 0
+    ignored: int = 0
+    """Well-formed items of kinds we store but do not act on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """One message ready to leave: everything the provider needs and nothing else."""
+
+    batch_id: UUID
+    seq: int
+    sender: str
+    to: str
+    """E.164 digits without the plus."""
+    template_name: str
+    """The physical name in the sender's business manager."""
+    language: str
+    placeholders: tuple[str, ...] = ()
+    header: Mapping[str, str] | None = None
+    """{"type": "IMAGE"|"VIDEO"|"DOCUMENT", "mediaUrl": ..., "filename": ...} or {"type": "TEXT", "placeholder": ...}."""
+    buttons: tuple[Mapping[str, str], ...] = field(default=())
+    """In template order, {"type": "QUICK_REPLY"|"URL"|"COPY_CODE", "parameter": ...}."""
+    notify_url: str | None = None
+
+
+def message_key(batch_id: UUID, seq: int) -> str:
+    """Our id for a message at the provider: a receipt can always be traced to its row, and the log can be asked for it."""
+    return f"{batch_id.hex}-{seq}"
+
+
+def parse_message_key(key: str) -> tuple[UUID, int] | None:
+    """The inverse of `message_key`; None when the id is not of our making."""
+    head, separator, tail = key.partition("-")
+    if not separator or len(head) != 32 or not (tail.isascii() and tail.isdigit()) or len(tail) > 10:
+        return None
+    try:
+        return UUID(hex=head), int(tail)
+    except ValueError:
+        return None
