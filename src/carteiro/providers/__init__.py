@@ -1,0 +1,1 @@
+"""The provider contract, one folder per provider, and the simulator."""

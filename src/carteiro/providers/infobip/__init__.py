@@ -1,0 +1,1 @@
+"""Infobip's WhatsApp channel: codec, client and code table."""

@@ -1,0 +1,1 @@
+"""A separate process that speaks the providers' real wire formats."""

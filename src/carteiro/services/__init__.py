@@ -1,0 +1,1 @@
+"""Use cases. Each owns its transactions and reads like a runbook."""

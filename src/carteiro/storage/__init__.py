@@ -1,0 +1,1 @@
+"""The only place with SQL. Functions take a connection first and never commit."""

@@ -1,0 +1,1 @@
+"""SQLAlchemy Core tables: what Alembic migrates."""

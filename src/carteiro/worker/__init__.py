@@ -1,0 +1,1 @@
+"""The worker process: Procrastinate app, tasks, sweep, supervisor."""
