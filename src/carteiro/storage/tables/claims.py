@@ -1,0 +1,33 @@
+"""Who works on what: workers and the slices that they hold."""
+
+from sqlalchemy import ARRAY, CheckConstraint, Column, Index, Integer, Table, Text, text
+
+from carteiro.storage.tables.columns import instant, metadata, serial, uuid
+
+worker = Table(
+    "worker",
+    metadata,
+    Column("id", Text, primary_key=True),
+    instant("started_at", now=True),
+    instant("seen_at", now=True),
+)
+
+claim = Table(
+    "claim",
+    metadata,
+    serial(primary_key=True),
+    uuid("batch_id", nullable=False),
+    Column("service_id", Text, nullable=False),
+    Column("worker_id", Text, nullable=False),
+    Column("seqs", ARRAY(Integer), nullable=False),
+    Column("size", Integer, nullable=False),
+    Column("open", Integer, nullable=False, comment="rows whose outcome is not recorded"),
+    instant("claimed_at", now=True),
+    instant("last_slot_at", required=True),
+    instant("lease_until", required=True),
+    instant("closed_at"),
+    CheckConstraint("open >= 0 AND open <= size", name="open"),
+    Index("claim_open_idx", "service_id", postgresql_where=text("closed_at IS NULL")),
+    postgresql_with={"fillfactor": "70"},
+    comment="a slice taken by one worker: lease and fence of its rows",
+)
