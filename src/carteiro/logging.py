@@ -1,0 +1,1 @@
+"""Structured logs without phones, keys or message text."""

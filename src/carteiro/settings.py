@@ -1,0 +1,1 @@
+"""Settings, read from CARTEIRO_* environment variables."""
