@@ -1,0 +1,101 @@
+"""Bring a database to this release's schema.
+
+Needs a direct connection: the lock below belongs to the session, and a transaction pooler hands sessions around.
+"""
+
+import re
+from collections.abc import Iterator, MutableMapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import psycopg
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, Engine, NullPool, create_engine, text
+
+PACKAGE_DIR = Path(__file__).parents[1]
+
+# Names the lock in pg_locks; any bigint that nothing else of ours uses.
+MIGRATION_LOCK = 0x63617274  # "cart"
+
+_NOT_OURS = re.compile(r"procrastinate_|alembic_version$")
+_PARTITION = re.compile(r".+_p\d+$")
+
+# Alembic's words for its callback.
+NameType = Literal[
+    "schema", "table", "column", "index", "unique_constraint", "foreign_key_constraint", "check_constraint"
+]
+ParentNames = MutableMapping[Literal["schema_name", "table_name", "schema_qualified_table_name"], str | None]
+
+
+def migrate(dsn: str) -> tuple[str | None, str]:
+    """Upgrade to the newest revision; returns (before, after).
+
+    Each revision is one transaction. Safe to call from several processes at once: they take an advisory lock for the
+    session, and whoever waited finds nothing left to do.
+    """
+    with _locked(dsn) as connection:
+        before = _revision(connection)
+        config = _config()
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+        connection.commit()
+        after = _revision(connection)
+    assert after is not None
+    return before, after
+
+
+def current_revision(dsn: str) -> str | None:
+    """The revision that a database is at; None when it was never migrated."""
+    with connecting_engine(dsn).connect() as connection:
+        return _revision(connection)
+
+
+def head_revision() -> str:
+    """The revision that this release needs."""
+    head = ScriptDirectory.from_config(_config()).get_current_head()
+    assert head is not None
+    return head
+
+
+def connecting_engine(dsn: str) -> Engine:
+    """A SQLAlchemy engine for any DSN that libpq takes. It keeps no connections."""
+    return create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(dsn), poolclass=NullPool)
+
+
+def include_name(name: str | None, kind: NameType, parents: ParentNames) -> bool:
+    """Which objects of the database Alembic compares: not Procrastinate's, and partitions only through their parent."""
+    if kind != "table" or name is None:
+        return True
+    return not (_NOT_OURS.match(name) or _PARTITION.match(name))
+
+
+@contextmanager
+def _locked(dsn: str) -> Iterator[Connection]:
+    with connecting_engine(dsn).connect() as connection:
+        connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": MIGRATION_LOCK})
+        connection.commit()
+        yield connection  # closing the session frees the lock
+
+
+def _revision(connection: Connection) -> str | None:
+    revision = MigrationContext.configure(connection).get_current_revision()
+    connection.commit()
+    return revision
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", str(_alembic_dir()).replace("%", "%%"))
+    return config
+
+
+def _alembic_dir() -> Path:
+    """Inside the installed package, or beside `src` in a checkout."""
+    for candidate in (PACKAGE_DIR / "_alembic", PACKAGE_DIR.parents[1] / "alembic"):
+        if (candidate / "env.py").is_file():
+            return candidate
+    raise FileNotFoundError("the alembic folder is neither in the package nor in a checkout")
