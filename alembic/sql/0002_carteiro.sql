@@ -110,6 +110,7 @@ CREATE TABLE claim (
     seqs INTEGER[] NOT NULL,
     size INTEGER NOT NULL,
     open INTEGER NOT NULL,
+    flushes SMALLINT DEFAULT '0' NOT NULL,
     claimed_at TIMESTAMP WITH TIME ZONE DEFAULT clock_timestamp() NOT NULL,
     last_slot_at TIMESTAMP WITH TIME ZONE NOT NULL,
     lease_until TIMESTAMP WITH TIME ZONE NOT NULL,
@@ -121,6 +122,7 @@ CREATE TABLE claim (
 CREATE INDEX claim_open_idx ON claim (service_id) WHERE closed_at IS NULL;
 COMMENT ON TABLE claim IS 'a slice taken by one worker: lease and fence of its rows';
 COMMENT ON COLUMN claim.open IS 'rows whose outcome is not recorded';
+COMMENT ON COLUMN claim.flushes IS 'records made: what makes a repeated one harmless';
 
 CREATE TABLE idempotency_key (
     account_id TEXT NOT NULL,

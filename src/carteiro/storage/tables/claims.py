@@ -1,6 +1,6 @@
 """Who works on what: workers and the slices that they hold."""
 
-from sqlalchemy import ARRAY, CheckConstraint, Column, Index, Integer, Table, Text, text
+from sqlalchemy import ARRAY, CheckConstraint, Column, Index, Integer, SmallInteger, Table, Text, text
 
 from carteiro.storage.tables.columns import instant, metadata, serial, uuid
 
@@ -22,6 +22,7 @@ claim = Table(
     Column("seqs", ARRAY(Integer), nullable=False),
     Column("size", Integer, nullable=False),
     Column("open", Integer, nullable=False, comment="rows whose outcome is not recorded"),
+    Column("flushes", SmallInteger, nullable=False, server_default="0", comment="records made: what makes a repeated one harmless"),
     instant("claimed_at", now=True),
     instant("last_slot_at", required=True),
     instant("lease_until", required=True),

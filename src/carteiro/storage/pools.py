@@ -1,0 +1,45 @@
+"""The senders that could carry a template for an account."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import AsyncConnection
+from psycopg.rows import args_row
+
+from carteiro.storage.statements import load
+
+SQL = load("pools")
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An eligible sender and what limits it. None: no such limit."""
+
+    sender_id: str
+    business_manager_id: str
+    physical_name: str
+    """The template's name in the sender's business manager."""
+    quality: str
+    daily_limit: int | None
+    """Its own limit a window; None also where only the business manager's counts."""
+    messages_per_second: int | None
+    bm_limit: int | None
+    """Effective: the operator's override, else the synced tier, else none."""
+    bm_messages_per_minute: int | None
+
+
+async def read_candidates(
+    conn: AsyncConnection[Any], *, account_id: str, template_name: str, template_language: str, signature: bytes
+) -> list[Candidate]:
+    """In order of sender id. Read after the service's lock, so that an operator's change holds from the next claim on."""
+    async with conn.cursor(row_factory=args_row(Candidate)) as cursor:
+        await cursor.execute(
+            SQL.candidates,
+            {
+                "account_id": account_id,
+                "template_name": template_name,
+                "template_language": template_language,
+                "signature": signature,
+            },
+        )
+        return await cursor.fetchall()

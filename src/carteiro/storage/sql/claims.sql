@@ -1,0 +1,120 @@
+-- The hot path: a slice of one batch is claimed, its outcomes are recorded, lapsed claims are closed.
+
+-- name: lock_service
+SELECT pg_advisory_xact_lock(hashtextextended('service:' || %(service_id)s, 0))
+
+-- name: service
+-- After the lock, in a statement of its own: the snapshot must be younger than the lock, and so must the clock.
+SELECT clock_timestamp(), s.provider, s.messages_per_second, s.max_inflight, s.rotation, s.webhook_token, s.active,
+    h.latency_s, CASE WHEN h.wait_until > clock_timestamp() THEN h.wait_until END, h.wait_reason,
+    (SELECT coalesce(sum(c.open), 0)::int FROM claim c WHERE c.service_id = s.id AND c.closed_at IS NULL)
+FROM service s JOIN service_health h ON h.service_id = s.id
+WHERE s.id = %(service_id)s
+
+-- name: next_batch
+-- Turns: the highest priority first, then whoever has waited longest since its last slice.
+SELECT b.id, b.account_id, b.status, b.total, b.cursor_seq, b.template_name, b.template_language, b.template_signature,
+    b.template_content, b.header, b.max_attempts
+FROM batch b
+WHERE b.service_id = %(service_id)s AND b.status IN ('pending', 'processing')
+    AND (b.scheduled_at IS NULL OR b.scheduled_at <= clock_timestamp())
+    AND (b.expires_at IS NULL OR b.expires_at > clock_timestamp())
+    AND (b.next_attempt_at IS NULL OR b.next_attempt_at <= clock_timestamp())
+    AND (b.cursor_seq < b.total OR EXISTS (SELECT FROM message_return r WHERE r.batch_id = b.id AND r.available_at <= clock_timestamp()))
+ORDER BY b.priority DESC, b.turn_at NULLS FIRST, b.id
+LIMIT 1
+
+-- name: lock_batch
+-- Pause and cancel take the row FOR UPDATE: whoever commits first is seen by the other.
+SELECT b.status, b.cursor_seq, (SELECT coalesce(sum(t.pending), 0)::int FROM batch_tally t WHERE t.batch_id = b.id)
+FROM batch b WHERE b.id = %(batch_id)s AND b.status IN ('pending', 'processing')
+FOR NO KEY UPDATE
+
+-- name: take_rows
+-- Rows given back first, then the cursor's next. Locked rows are skipped; the caller notes the gaps that this leaves.
+WITH back AS MATERIALIZED (
+    SELECT m.seq FROM message_return r JOIN message m ON m.batch_id = %(batch_id)s AND m.seq = r.seq
+    WHERE r.batch_id = %(batch_id)s AND r.available_at <= clock_timestamp() AND m.status = 'pending'
+    ORDER BY m.seq LIMIT %(n)s
+    FOR UPDATE OF m SKIP LOCKED
+), fresh AS MATERIALIZED (
+    SELECT m.seq FROM message m
+    WHERE m.batch_id = %(batch_id)s AND m.seq > %(cursor_seq)s AND m.seq <= %(cursor_seq)s + %(reach)s AND m.status = 'pending'
+    ORDER BY m.seq LIMIT (SELECT %(n)s - count(*) FROM back)
+    FOR UPDATE OF m SKIP LOCKED
+)
+SELECT taken.seq, taken.fresh, c.address, c.placeholders, c.extra
+FROM (SELECT seq, false AS fresh FROM back UNION ALL SELECT seq, true FROM fresh) taken
+JOIN message_content c ON c.batch_id = %(batch_id)s AND c.seq = taken.seq
+ORDER BY taken.seq
+
+-- name: open_claim
+WITH opened AS (
+    INSERT INTO claim (batch_id, service_id, worker_id, seqs, size, open, last_slot_at, lease_until)
+    VALUES (%(batch_id)s, %(service_id)s, %(worker_id)s, %(seqs)s::int[], %(size)s, %(size)s, %(last_slot_at)s,
+        clock_timestamp() + make_interval(secs => %(lease_s)s))
+    RETURNING id, lease_until
+), claimed AS (
+    UPDATE message m SET status = e.target, event = e.event, claim_id = opened.id, sender_id = t.sender_id,
+        business_manager_id = t.bm, slot_at = t.slot_at, bucket_at = t.bucket_at
+    FROM opened,
+        unnest(%(seqs)s::int[], %(senders)s::text[], %(bms)s::text[], %(slots)s::timestamptz[], %(buckets)s::timestamptz[])
+            AS t (seq, sender_id, bm, slot_at, bucket_at),
+        lifecycle_edge e
+    WHERE m.batch_id = %(batch_id)s AND m.seq = t.seq AND e.machine = 'message' AND e.event = 'claimed' AND e.source = m.status
+    RETURNING m.seq
+), taken AS (
+    DELETE FROM message_return r USING claimed WHERE r.batch_id = %(batch_id)s AND r.seq = claimed.seq
+)
+SELECT opened.id, opened.lease_until, (SELECT count(*)::int FROM claimed) FROM opened
+
+-- name: fail_guarded
+WITH failed AS (
+    UPDATE message m SET status = e.target, event = e.event, failed_at = clock_timestamp(), code = t.code
+    FROM unnest(%(seqs)s::int[], %(codes)s::text[]) AS t (seq, code), lifecycle_edge e
+    WHERE m.batch_id = %(batch_id)s AND m.seq = t.seq AND e.machine = 'message' AND e.event = 'guarded' AND e.source = m.status
+    RETURNING m.seq
+)
+DELETE FROM message_return r USING failed WHERE r.batch_id = %(batch_id)s AND r.seq = failed.seq
+
+-- name: note_gaps
+INSERT INTO message_return (batch_id, seq)
+SELECT %(batch_id)s, seq FROM unnest(%(seqs)s::int[]) AS seq
+ON CONFLICT DO NOTHING
+
+-- name: start_batch
+UPDATE batch b SET status = e.target, event = e.event, reason = NULL, started_at = coalesce(b.started_at, clock_timestamp())
+FROM lifecycle_edge e
+WHERE b.id = %(batch_id)s AND e.machine = 'batch' AND e.event = 'started' AND e.source = b.status
+
+-- name: advance_batch
+UPDATE batch SET cursor_seq = %(cursor_seq)s, turn_at = clock_timestamp(), blocked_by = NULL, next_attempt_at = NULL
+WHERE id = %(batch_id)s
+
+-- name: block_batch
+UPDATE batch SET turn_at = clock_timestamp(), blocked_by = %(blocked_by)s, next_attempt_at = %(next_attempt_at)s
+WHERE id = %(batch_id)s
+
+-- name: fail_batch
+-- Only before the first send: later the same cause is a `blocked_by`.
+UPDATE batch b SET status = e.target, event = e.event, reason = %(reason)s, error_code = %(code)s, ended_at = clock_timestamp(),
+    blocked_by = NULL, next_attempt_at = NULL
+FROM lifecycle_edge e
+WHERE b.id = %(batch_id)s AND e.machine = 'batch' AND e.event = 'erred' AND e.source = b.status
+    AND NOT EXISTS (SELECT FROM claim c WHERE c.batch_id = b.id)
+RETURNING b.id
+
+-- name: read_pace
+SELECT p.kind, p.owner, p.slots_us, p.counts
+FROM pace_meter p JOIN unnest(%(kinds)s::text[], %(owners)s::text[]) AS t (kind, owner) USING (kind, owner)
+ORDER BY p.kind, p.owner
+FOR UPDATE OF p
+
+-- name: ensure_pace
+INSERT INTO pace_meter (kind, owner)
+SELECT * FROM unnest(%(kinds)s::text[], %(owners)s::text[]) AS t (kind, owner)
+WHERE NOT EXISTS (SELECT FROM pace_meter m WHERE m.kind = t.kind AND m.owner = t.owner)
+ON CONFLICT DO NOTHING
+
+-- name: write_pace
+UPDATE pace_meter SET slots_us = %(slots_us)s::bigint[], counts = %(counts)s::int[] WHERE kind = %(kind)s AND owner = %(owner)s

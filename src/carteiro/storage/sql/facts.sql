@@ -1,0 +1,65 @@
+-- Facts merged into the messages of one batch. The caller holds the batch row FOR KEY SHARE, so that it cannot be settled meanwhile.
+
+-- name: merge
+WITH told AS (
+    SELECT * FROM unnest(
+        %(seqs)s::int[], %(sent)s::timestamptz[], %(delivered)s::timestamptz[], %(seen)s::timestamptz[],
+        %(failed)s::timestamptz[], %(assumed)s::timestamptz[], %(gave_up)s::timestamptz[], %(provider_ids)s::text[], %(codes)s::text[]
+    ) AS t (seq, sent_at, delivered_at, seen_at, failed_at, assumed_at, gave_up_at, provider_id, code)
+), found AS MATERIALIZED (
+    -- Locked in order of seq: two mergers of one batch never wait for each other in a circle.
+    SELECT m.seq, m.status, m.claim_id, m.sender_id, m.business_manager_id, m.bucket_at,
+        (m.sent_at, m.delivered_at, m.seen_at, m.failed_at, m.assumed_at, m.gave_up_at) AS known,
+        least(m.sent_at, t.sent_at) AS sent_at,
+        least(m.delivered_at, t.delivered_at) AS delivered_at,
+        least(m.seen_at, t.seen_at) AS seen_at,
+        least(m.failed_at, t.failed_at) AS failed_at,
+        least(m.assumed_at, t.assumed_at) AS assumed_at,
+        least(m.gave_up_at, t.gave_up_at) AS gave_up_at,
+        coalesce(m.provider_id, t.provider_id) AS provider_id,
+        CASE WHEN t.code IS NOT NULL AND (m.failed_at IS NULL OR t.failed_at < m.failed_at) THEN t.code ELSE m.code END AS code
+    FROM told t JOIN message m ON m.batch_id = %(batch_id)s AND m.seq = t.seq
+    WHERE %(claim_id)s::bigint IS NULL OR m.claim_id = %(claim_id)s
+    ORDER BY m.seq
+    FOR UPDATE OF m
+), judged AS (
+    SELECT found.*, CASE
+            WHEN seen_at IS NOT NULL THEN 'seen'
+            WHEN delivered_at IS NOT NULL THEN 'delivered'
+            WHEN failed_at IS NOT NULL THEN 'failed'
+            WHEN assumed_at IS NOT NULL THEN 'assumed'
+            WHEN sent_at IS NOT NULL THEN 'sent'
+            ELSE 'gave_up'
+        END AS event,
+        (sent_at, delivered_at, seen_at, failed_at, assumed_at, gave_up_at) IS DISTINCT FROM known AS news
+    FROM found
+), moved AS (
+    UPDATE message m SET
+        status = coalesce(e.target, m.status),
+        event = CASE WHEN e.target <> m.status THEN j.event ELSE m.event END,
+        sent_at = j.sent_at, delivered_at = j.delivered_at, seen_at = j.seen_at,
+        failed_at = j.failed_at, assumed_at = j.assumed_at, gave_up_at = j.gave_up_at,
+        provider_id = j.provider_id, code = j.code,
+        -- What was charged at settlement stays charged, whatever becomes known later.
+        charged = CASE
+            WHEN m.charged IS NULL AND b.settled_at IS NOT NULL AND e.target <> m.status
+            THEN b.charge_rule = 'full' OR m.status IN ('delivered', 'seen')
+            ELSE m.charged
+        END
+    FROM judged j
+    JOIN batch b ON b.id = %(batch_id)s
+    LEFT JOIN lifecycle_edge e ON e.machine = 'message' AND e.event = j.event AND e.source = j.status
+    WHERE m.batch_id = %(batch_id)s AND m.seq = j.seq AND j.news
+        -- An unsent message keeps its state and its money; one that was never claimed cannot have gone.
+        AND j.status <> 'unsent' AND j.claim_id IS NOT NULL
+    RETURNING m.seq, m.status
+), settled AS (
+    DELETE FROM message_unknown u USING moved, judged
+    WHERE u.batch_id = %(batch_id)s AND u.seq = moved.seq AND judged.seq = moved.seq AND judged.status = 'unknown' AND moved.status <> 'unknown'
+), gone AS (
+    DELETE FROM message_return r USING moved, judged
+    WHERE r.batch_id = %(batch_id)s AND r.seq = moved.seq AND judged.seq = moved.seq AND judged.status = 'pending' AND moved.status <> 'pending'
+)
+SELECT j.seq, j.status, coalesce(moved.status, j.status), j.news, j.sender_id, j.business_manager_id, j.bucket_at
+FROM judged j LEFT JOIN moved USING (seq)
+ORDER BY j.seq

@@ -1,0 +1,18 @@
+-- name: candidates
+-- Who could send this template for this account now. A submission is usable only while APPROVED and equal to the content that the
+-- batch froze.
+SELECT s.id, s.business_manager_id, sub.physical_name, s.quality,
+    CASE WHEN s.use_waba_limit THEN NULL ELSE s.daily_limit END,
+    s.messages_per_second,
+    coalesce(bm.daily_limit_override, bm.daily_limit_synced),
+    bm.messages_per_minute
+FROM sender_account sa
+JOIN sender s ON s.id = sa.sender_id
+JOIN business_manager bm ON bm.id = s.business_manager_id
+JOIN template t ON t.name = %(template_name)s AND t.language = %(template_language)s
+JOIN submission sub ON sub.template_id = t.id AND sub.business_manager_id = bm.id
+WHERE sa.account_id = %(account_id)s
+    AND s.active AND s.status = 'ACTIVE' AND (s.stopped_until IS NULL OR s.stopped_until <= clock_timestamp())
+    AND bm.active
+    AND sub.status = 'APPROVED' AND sub.signature = %(signature)s
+ORDER BY s.id
