@@ -1,0 +1,98 @@
+"""Connections, and the one way to open a transaction."""
+
+import asyncio
+import random
+import select
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from psycopg import AsyncConnection
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.errors import DeadlockDetected, SerializationFailure
+from psycopg.rows import TupleRow
+from psycopg_pool import AsyncConnectionPool
+
+Connection = AsyncConnection[TupleRow]
+Pool = AsyncConnectionPool[Connection]
+Result = TypeVar("Result")
+
+# How long a caller waits for a connection, and how long one run of reconnection attempts lasts. The pool doubles the
+# delay between attempts: a long run would leave it asleep after Postgres is back, a short one is begun anew by the
+# next caller.
+ACQUIRE_TIMEOUT_S = 10.0
+RECONNECT_TIMEOUT_S = 5.0
+CONNECT_TIMEOUT_S = 5
+
+CONFLICT_TRIES = 5
+CONFLICT_DELAY_S = 0.01
+
+
+@asynccontextmanager
+async def open_pool(dsn: str, *, min_size: int, max_size: int, application_name: str) -> AsyncIterator[Pool]:
+    """A pool of autocommit connections in UTC, open and with `min_size` connections made.
+
+    It survives a restart of Postgres: dead connections are noticed when they are taken, and replaced. While Postgres
+    is away, taking one raises psycopg_pool.PoolTimeout after ACQUIRE_TIMEOUT_S; so does opening the pool.
+    """
+    pool: Pool = AsyncConnectionPool(
+        session_dsn(dsn, application_name),
+        kwargs={"autocommit": True},
+        min_size=min_size,
+        max_size=max_size,
+        check=_check_if_readable,
+        timeout=ACQUIRE_TIMEOUT_S,
+        reconnect_timeout=RECONNECT_TIMEOUT_S,
+        name=application_name,
+        open=False,
+    )
+    try:
+        await pool.open(wait=True, timeout=ACQUIRE_TIMEOUT_S)
+        yield pool
+    finally:
+        await pool.close()
+
+
+def session_dsn(dsn: str, application_name: str) -> str:
+    """The DSN with what every session of ours needs; set in the start-up packet, so no statement is sent for it."""
+    options = str(conninfo_to_dict(dsn).get("options") or "")
+    return make_conninfo(
+        dsn,
+        application_name=application_name,
+        connect_timeout=CONNECT_TIMEOUT_S,
+        options=f"{options} -c TimeZone=UTC -c default_transaction_isolation=read\\ committed".strip(),
+    )
+
+
+@asynccontextmanager
+async def transact(pool: Pool) -> AsyncIterator[Connection]:
+    """One transaction (READ COMMITTED) on a connection from the pool: committed at the end, rolled back on any error.
+
+    Keep network calls out of the block: an open transaction stops vacuum for every queue.
+    """
+    async with pool.connection() as conn, conn.transaction():
+        yield conn
+
+
+async def retry_serialization(work: Callable[[], Awaitable[Result]], *, tries: int = CONFLICT_TRIES) -> Result:
+    """Run `work`, again when Postgres ended its transaction for a deadlock (40P01) or a conflict (40001).
+
+    `work` must open its own transaction and have no effect outside it. The error of the last try is raised.
+    """
+    for attempt in range(1, tries):
+        try:
+            return await work()
+        except (DeadlockDetected, SerializationFailure):
+            await asyncio.sleep(CONFLICT_DELAY_S * 2**attempt * random.random())
+    return await work()
+
+
+async def _check_if_readable(conn: Connection) -> None:
+    """Ask the server only when the socket of an idle connection has something to say: nearly always, that it is closed.
+
+    A question on every use would cost a round trip each; this costs one system call.
+    """
+    poller = select.poll()
+    poller.register(conn.fileno(), select.POLLIN | select.POLLHUP | select.POLLERR)
+    if poller.poll(0):
+        await AsyncConnectionPool.check_connection(conn)
