@@ -1,1 +1,165 @@
-"""Settings, read from CARTEIRO_* environment variables."""
+"""Settings, read from CARTEIRO_* environment variables.
+
+The fields of `Settings` are the one table of them: the variable is the field's name in capitals after CARTEIRO_,
+durations are in seconds (`_s`), lists are separated by commas, booleans are `true` or `false`. docs/settings.md is
+generated from here.
+"""
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field, fields
+from typing import Any, Literal, get_args, get_type_hints
+from urllib.parse import urlsplit
+
+PREFIX = "CARTEIRO_"
+
+LogFormat = Literal["auto", "json", "console"]
+
+
+class SettingsError(ValueError):
+    """A variable is missing or holds something unusable; the message names it."""
+
+
+def _setting(default: object, meaning: str, *, minimum: float | None = None) -> Any:
+    """One row of the table. `minimum` is the smallest number accepted; without it a number must be above 0."""
+    return field(default=default, metadata={"meaning": meaning, "minimum": minimum})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything that a deployment may change. Immutable; read once by the composition root."""
+
+    database_url: str | None = _setting(
+        None, "Postgres, as a URI or libpq keywords; a direct connection. `up` and `demo` start their own without it"
+    )
+    pool_min_size: int = _setting(2, "connections that a process keeps open", minimum=0)
+    pool_max_size: int = _setting(10, "connections that a process opens at most")
+
+    host: str = _setting("127.0.0.1", "address that `serve` listens on")
+    port: int = _setting(8000, "port that `serve` listens on")
+    public_url: str = _setting("http://127.0.0.1:8000", "where providers reach this API; base of the webhook addresses")
+    log_level: str = _setting("INFO", "least level that is logged: DEBUG, INFO, WARNING or ERROR")
+    log_format: LogFormat = _setting("auto", "`json`, `console`, or `auto`: console on a terminal, else json")
+
+    window_s: float = _setting(86_400.0, "length of the sliding window of daily limits")
+    bucket_s: float = _setting(60.0, "length of one bucket of that window")
+    call_timeout_s: float = _setting(30.0, "total deadline of one call to a provider")
+    lateness_s: float = _setting(0.05, "how late after its slot a call may start; later ones give the slot back")
+    lease_s: float = _setting(60.0, "how long a claim is its worker's without a renewal")
+    lease_grace_s: float = _setting(60.0, "leases do not lapse for so long after the database was away", minimum=0)
+
+    slice_s: float = _setting(0.25, "how far ahead one claim plans its calls")
+    slice_max: int = _setting(500, "messages in one claim at most")
+    max_calls_in_flight: int = _setting(128, "calls to providers at once, per worker process")
+    pump_s: float = _setting(30.0, "how long one job pumps a service before it makes room and is deferred anew")
+    sweep_interval_s: float = _setting(1.0, "pause between two sweeps, which re-derive all work from the tables")
+    assume_delivered_after_s: float = _setting(86_400.0, "a sent message without a receipt counts as delivered then")
+
+    signature_ttl_s: float = _setting(300.0, "an equal batch within this time is answered with the first one")
+    forbidden_utility_terms: tuple[str, ...] = _setting(
+        ("promoção", "desconto", "oferta", "cupom", "liquidação"), "words that a UTILITY service refuses in a message"
+    )
+
+    callback_allow_private: bool = _setting(False, "let callbacks go to private, loopback and link-local addresses")
+    callback_timeout_s: float = _setting(10.0, "total deadline of one callback")
+    callback_max_attempts: int = _setting(10, "tries of one callback before it is given up")
+
+    def __post_init__(self) -> None:
+        for spec in fields(self):
+            value = getattr(self, spec.name)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                continue
+            minimum = spec.metadata["minimum"]
+            if not math.isfinite(value):
+                raise SettingsError(f"{variable(spec.name)} must be finite")
+            if minimum is None and not value > 0:
+                raise SettingsError(f"{variable(spec.name)} must be above 0, not {value:g}")
+            if minimum is not None and not value >= minimum:
+                raise SettingsError(f"{variable(spec.name)} must be at least {minimum:g}, not {value:g}")
+        self._in_order("pool_min_size", "pool_max_size")
+        self._in_order("bucket_s", "window_s")
+        self._in_order("call_timeout_s", "lease_s")
+        if self.log_level not in {"DEBUG", "INFO", "WARNING", "ERROR"}:
+            raise SettingsError(
+                f"{variable('log_level')} must be DEBUG, INFO, WARNING or ERROR, not {self.log_level!r}"
+            )
+        address = urlsplit(self.public_url)
+        if address.scheme not in {"http", "https"} or not address.hostname or self.public_url.endswith("/"):
+            raise SettingsError(f"{variable('public_url')} must be http(s)://host without a slash at the end")
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> "Settings":
+        """Read the variables; an empty one counts as unset. Raises SettingsError."""
+        given = os.environ if environment is None else environment
+        types = get_type_hints(cls)
+        values: dict[str, Any] = {
+            spec.name: _read(variable(spec.name), types[spec.name], given[variable(spec.name)])
+            for spec in fields(cls)
+            if given.get(variable(spec.name))
+        }
+        return cls(**values)
+
+    def require_database_url(self) -> str:
+        """The DSN, for commands that do not start a Postgres themselves. Raises SettingsError."""
+        if self.database_url is None:
+            raise SettingsError(f"{variable('database_url')} is not set: it says which Postgres to use")
+        return self.database_url
+
+    def _in_order(self, smaller: str, larger: str) -> None:
+        if getattr(self, smaller) > getattr(self, larger):
+            raise SettingsError(f"{variable(smaller)} must not be above {variable(larger)}")
+
+
+def variable(name: str) -> str:
+    """The environment variable of a field."""
+    return PREFIX + name.upper()
+
+
+def settings_page() -> str:
+    """docs/settings.md."""
+    rows = [f"| `{variable(spec.name)}` | {_shown(spec)} | {spec.metadata['meaning']} |" for spec in fields(Settings)]
+    return "\n".join(
+        [
+            "# Settings",
+            "",
+            "Environment variables. Durations (`_S`) are in seconds, lists are separated by commas, booleans are `true`",
+            "or `false`; an empty variable counts as unset. Generated from `src/carteiro/settings.py`: run `make docs`.",
+            "",
+            "| variable | default | meaning |",
+            "|---|---|---|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def _shown(spec: "Field[Any]") -> str:
+    match spec.default:
+        case None:
+            return "unset"
+        case bool():
+            return f"`{str(spec.default).lower()}`"
+        case tuple():
+            return f"`{','.join(spec.default)}`"
+        case float():
+            return f"`{spec.default:g}`"
+        case _:
+            return f"`{spec.default}`"
+
+
+def _read(name: str, kind: Any, text: str) -> object:
+    if kind is bool:
+        if text not in {"true", "false"}:
+            raise SettingsError(f"{name} must be true or false, not {text!r}")
+        return text == "true"
+    if kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            raise SettingsError(f"{name} must be {'a whole' if kind is int else 'a'} number, not {text!r}") from None
+    if kind == tuple[str, ...]:
+        return tuple(part.strip() for part in text.split(",") if part.strip())
+    if kind is LogFormat and text not in get_args(LogFormat):
+        raise SettingsError(f"{name} must be one of {', '.join(get_args(LogFormat))}, not {text!r}")
+    return text
