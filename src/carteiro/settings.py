@@ -53,6 +53,7 @@ class Settings:
     slice_max: int = _setting(500, "messages in one claim at most")
     max_calls_in_flight: int = _setting(128, "calls to providers at once, per worker process")
     pump_s: float = _setting(30.0, "how long one job pumps a service before it makes room and is deferred anew")
+    reconcile_after_s: float = _setting(180.0, "how long an unknown outcome waits before the provider's log is asked")
     sweep_interval_s: float = _setting(1.0, "pause between two sweeps, which re-derive all work from the tables")
     assume_delivered_after_s: float = _setting(86_400.0, "a sent message without a receipt counts as delivered then")
 
@@ -123,8 +124,9 @@ def settings_page() -> str:
         [
             "# Settings",
             "",
-            "Environment variables. Durations (`_S`) are in seconds, lists are separated by commas, booleans are `true`",
-            "or `false`; an empty variable counts as unset. Generated from `src/carteiro/settings.py`: run `make docs`.",
+            "Environment variables. Durations (`_S`) are in seconds, lists are separated by commas, booleans are",
+            "`true` or `false`; an empty variable counts as unset. Generated from `src/carteiro/settings.py` by",
+            "`make docs`.",
             "",
             "| variable | default | meaning |",
             "|---|---|---|",

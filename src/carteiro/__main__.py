@@ -1,0 +1,5 @@
+"""`python -m carteiro`."""
+
+from carteiro.cli import main
+
+main()
