@@ -44,13 +44,13 @@ def _arrays(ids: Iterable[MeterId]) -> dict[str, list[str]]:
     return {"kinds": [kind for kind, _ in ordered], "owners": [owner for _, owner in ordered]}
 
 
-async def lock_meters(conn: AsyncConnection[Any], ids: Iterable[MeterId], *, released_before: datetime) -> dict[MeterId, Meter]:
-    """Lock the meters in order, release their buckets that began at or before `released_before`, and read them."""
+async def lock_meters(conn: AsyncConnection[Any], ids: Iterable[MeterId], *, keep_s: float) -> dict[MeterId, Meter]:
+    """Lock the meters in order, release their buckets that began `keep_s` (window + bucket) ago or earlier, and read them."""
     arrays = _arrays(ids)
     await conn.execute(SQL.ensure_meters, arrays)
     cursor = await conn.execute(SQL.lock_meters, arrays)
     meters = {(kind, owner): Meter(used, held) for kind, owner, used, held in await cursor.fetchall()}
-    cursor = await conn.execute(SQL.release_buckets, {**arrays, "cutoff": released_before})
+    cursor = await conn.execute(SQL.release_buckets, {**arrays, "keep_s": keep_s})
     for kind, owner, used, held in await cursor.fetchall():
         meters[kind, owner] = Meter(used, held)
     return meters

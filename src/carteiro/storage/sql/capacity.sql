@@ -19,7 +19,7 @@ FROM capacity_meter m JOIN unnest(%(kinds)s::text[], %(owners)s::text[]) AS t (k
 -- name: release_buckets
 WITH gone AS (
     DELETE FROM capacity_bucket b USING unnest(%(kinds)s::text[], %(owners)s::text[]) AS t (kind, owner)
-    WHERE b.kind = t.kind AND b.owner = t.owner AND b.bucket_at <= %(cutoff)s
+    WHERE b.kind = t.kind AND b.owner = t.owner AND b.bucket_at <= clock_timestamp() - make_interval(secs => %(keep_s)s)
     RETURNING b.kind, b.owner, b.used
 ), freed AS (
     SELECT kind, owner, sum(used)::int AS used FROM gone GROUP BY kind, owner

@@ -1,0 +1,75 @@
+"""The dispatcher of one worker process: its pumps, the provider connections that they share, and the leases of its claims."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from uuid import UUID
+
+import structlog
+
+from carteiro.providers.contract import Provider
+from carteiro.services.dispatch.pump import Station, pump
+from carteiro.services.dispatch.recorder import UNREACHABLE, Recorder
+from carteiro.services.dispatch.send import Calls
+from carteiro.settings import Settings
+from carteiro.storage import jobs, outcomes
+from carteiro.storage.pool import Pool, transact
+
+log = structlog.get_logger(__name__)
+
+ProviderFor = Callable[[str], Awaitable[Provider]]
+"""The open provider of a service; shared between pumps, closed by whoever opened it."""
+
+
+class Dispatcher:
+    """One a worker process. `stopping` set: no new claim, no new call; what is in flight is finished and recorded."""
+
+    def __init__(self, pool: Pool, settings: Settings, worker_id: str, provider_for: ProviderFor) -> None:
+        self.stopping = asyncio.Event()
+        self.recorder = Recorder(pool, settings)
+        self._provider_for = provider_for
+        self._pumping: set[str] = set()
+        calls = Calls(
+            asyncio.Semaphore(settings.max_calls_in_flight), self._may_start, settings.lateness_s, settings.call_timeout_s
+        )
+        self._station = Station(pool, settings, worker_id, calls, self.recorder, self.stopping)
+
+    def pumping(self) -> set[str]:
+        """Services that this process pumps now."""
+        return set(self._pumping)
+
+    async def pump(self, service_id: str) -> None:
+        """Pump the service for a while; at once over when this process does so already. Asks for the next pump by itself."""
+        if service_id in self._pumping or self.stopping.is_set():
+            return
+        self._pumping.add(service_id)
+        try:
+            more = await pump(self._station, service_id, await self._provider_for(service_id))
+        finally:
+            self._pumping.discard(service_id)
+        if more:
+            async with transact(self._station.pool) as conn:
+                await jobs.defer_pump(conn, service_id, worker_id=self._station.worker_id)
+
+    async def drained(self) -> None:
+        """Wait until no pump is left and every outcome is committed. Set `stopping` first."""
+        while self._pumping:
+            await asyncio.sleep(0.02)
+        await self.recorder.drained()
+
+    async def keep_leases(self) -> None:
+        """Renew the leases of this worker's open claims, four times a lease, until cancelled."""
+        lease_s = self._station.settings.lease_s
+        while True:
+            await asyncio.sleep(lease_s / 4)
+            try:
+                async with transact(self._station.pool) as conn:
+                    renewed = await outcomes.renew_leases(conn, self._station.worker_id, lease_s=lease_s)
+            except UNREACHABLE:
+                log.warning("leases_not_renewed")
+                continue
+            for claim_id, lease_until in renewed.items():
+                if piece := self._station.sending.get(claim_id):
+                    piece.lease_until = lease_until
+
+    def _may_start(self, _batch_id: UUID) -> bool:
+        return not self.stopping.is_set()

@@ -1,0 +1,60 @@
+"""What passes between claim, send and record."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from uuid import UUID
+
+from carteiro.domain.outcomes import Outcome, Outgoing
+from carteiro.services.dispatch.clock import Reading
+from carteiro.storage.capacity import Unit
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """One claimed message, committed as `pending_send`: what to send and the instant at which its call may start."""
+
+    outgoing: Outgoing
+    slot_us: int
+    """Epoch microseconds on the database's clock."""
+    unit: Unit
+    attempt: int
+    """Earlier calls that certainly did not send."""
+
+
+@dataclass(slots=True)
+class Slice:
+    """A claim: rows of one batch held by this worker until `lease_until`."""
+
+    claim_id: int
+    batch_id: UUID
+    service_id: str
+    provider: str
+    due: list[Due]
+    """In order of slot."""
+    reading: Reading
+    lease_until: datetime
+    flushes: int = 0
+    """Records made so far."""
+    unrecorded: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.unrecorded = len(self.due)
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """No slice: what stands in the way, and for how long as far as can be told. `wait_s` None: there is no work at all."""
+
+    reason: str
+    wait_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of one claimed message. `outcome` None: its call was not started."""
+
+    due: Due
+    outcome: Outcome | None
+    latency_s: float | None
+    at: datetime
+    """When the answer came, by the database's clock as this worker knows it."""

@@ -1,0 +1,93 @@
+"""Pump one service: claim, send, record, next batch in turn, until there is nothing to do or the time is up."""
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+
+import structlog
+
+from carteiro.providers.contract import Provider
+from carteiro.services.dispatch.claim import claim_slice
+from carteiro.services.dispatch.model import Slice
+from carteiro.services.dispatch.recorder import UNREACHABLE, Recorder
+from carteiro.services.dispatch.send import Calls, send_slice
+from carteiro.services.dispatch.spacing import Spacing
+from carteiro.settings import Settings
+from carteiro.storage.pool import Pool
+
+log = structlog.get_logger(__name__)
+
+LINGER_S = 2.0
+"""A pump waits this long at most for something to become possible; the sweep brings it back for what takes longer."""
+POLL_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Station:
+    """What the pumps of one worker process share."""
+
+    pool: Pool
+    settings: Settings
+    worker_id: str
+    calls: Calls
+    recorder: Recorder
+    stopping: asyncio.Event
+    sending: dict[int, Slice] = field(default_factory=dict)
+    """Slices with calls still to start, by claim: their leases are renewed."""
+
+
+async def pump(station: Station, service_id: str, provider: Provider) -> bool:
+    """Pump the service for `pump_s` at most. True: time was up and there is more to do.
+
+    Every slice that was begun is sent and handed to the recorder before this returns, whatever ended the loop.
+    """
+    spacing = Spacing(station.settings.lateness_s)
+    sending: set[asyncio.Task[None]] = set()
+    ends_at_s = time.monotonic() + station.settings.pump_s
+    try:
+        while not station.stopping.is_set():
+            if time.monotonic() >= ends_at_s:
+                return True
+            claimed = await claim_slice(station, service_id, spacing, has_log=provider.has_log)
+            if isinstance(claimed, Slice):
+                task = asyncio.create_task(_send(station, claimed, provider, spacing))
+                sending.add(task)
+                task.add_done_callback(sending.discard)
+                await _rest(station, _until_last_slot_s(claimed, spacing))
+            elif sending or (claimed.wait_s is not None and claimed.wait_s <= LINGER_S):
+                await _rest(station, min(claimed.wait_s if claimed.wait_s is not None else POLL_S, POLL_S))
+            else:
+                return False
+    except UNREACHABLE as error:
+        log.warning("pump_interrupted", service_id=service_id, error=type(error).__name__)
+    finally:
+        while sending:
+            await asyncio.wait(sending)
+    return False
+
+
+async def _send(station: Station, piece: Slice, provider: Provider, spacing: Spacing) -> None:
+    station.sending[piece.claim_id] = piece
+    try:
+        worst_lag_s = await send_slice(piece, provider, station.calls, station.recorder.note)
+    finally:
+        del station.sending[piece.claim_id]
+    filled = len(piece.due) >= spacing.rows_in(station.settings.slice_s)
+    spacing.learn(worst_lag_s=worst_lag_s, filled=filled)
+
+
+def _until_last_slot_s(piece: Slice, spacing: Spacing) -> float:
+    """The next claim is made a little before this one's last slot, so that calls follow each other without a gap."""
+    return piece.reading.wait_s(piece.due[-1].slot_us, time.monotonic()) - spacing.lead_s
+
+
+async def _rest(station: Station, seconds: float) -> None:
+    """Wait, but not longer than until the worker is told to stop."""
+    if seconds <= 0:
+        await asyncio.sleep(0)
+        return
+    try:
+        async with asyncio.timeout(seconds):
+            await station.stopping.wait()
+    except TimeoutError:
+        pass

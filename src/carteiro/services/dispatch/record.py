@@ -1,0 +1,158 @@
+"""Record what a claim's calls came to: one transaction a flush, set by set, fenced by the claim."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from carteiro.domain.lifecycle import SENDING
+from carteiro.domain.outcomes import Accepted, Ambiguous, Fact, FactKind, Kind, NotSent, Rejected, Throttled
+from carteiro.services.dispatch.model import Result, Slice
+from carteiro.settings import Settings
+from carteiro.storage import capacity, outcomes
+from carteiro.storage.capacity import MeterId, Unit
+from carteiro.storage.facts import merge_facts
+from carteiro.storage.outcomes import Move
+from carteiro.storage.pool import Connection, Pool, retry_serialization, transact
+
+THROTTLE_WAIT_S = 2.0
+"""How long a service waits when the provider says "too many" without saying for how long."""
+RETRY_DELAY_MAX_S = 30.0
+BLACKOUT_AFTER = 15
+"""Infrastructure failures in a row after which a service is suspended."""
+BLACKOUT_S = 30.0
+
+NOT_THE_CONTACTS_FAULT = (Kind.TEMPLATE, Kind.SENDER, Kind.ACCOUNT)
+"""Refusals that say nothing against the contact: its message goes back, and what was refused is stopped."""
+
+
+@dataclass(slots=True)
+class Verdicts:
+    """The results of one flush, sorted by what is to be written."""
+
+    facts: list[Fact] = field(default_factory=list)
+    moves: list[Move] = field(default_factory=list)
+    refused: set[int] = field(default_factory=set)
+    stopped_senders: set[str] = field(default_factory=set)
+    stopped_bms: set[str] = field(default_factory=set)
+    account_refused: bool = False
+    throttle_s: float | None = None
+    failures: int = 0
+    answered: bool = False
+    latencies_s: list[float] = field(default_factory=list)
+
+
+async def record(pool: Pool, piece: Slice, results: Sequence[Result], flush: int, settings: Settings) -> None:
+    """Write one flush. Calling it again with the same `flush` and results is harmless: after a lost answer to the commit the
+    repeat finds the flush taken.
+
+    Locks: the claim, the capacity meters of units that come back, the batch (FOR KEY SHARE), messages in order of seq.
+    """
+
+    async def attempt() -> None:
+        async with transact(pool) as conn:
+            if await outcomes.begin_flush(conn, piece.claim_id, flush, len(results)):
+                await _write(conn, piece, results, settings)
+
+    await retry_serialization(attempt)
+
+
+async def _write(conn: Connection, piece: Slice, results: Sequence[Result], settings: Settings) -> None:
+    verdicts = judge(results)
+    units = {result.due.outgoing.seq: result.due.unit for result in results}
+    may_return = {move.seq for move in verdicts.moves if move.event != "lost"} | verdicts.refused
+    if may_return:
+        meters = _meters_of(units[seq] for seq in may_return)
+        await capacity.lock_meters(conn, meters, keep_s=settings.window_s + settings.bucket_s)
+
+    status, max_attempts = await outcomes.share_batch(conn, piece.batch_id)
+    sends = status in SENDING
+    attempts = {result.due.outgoing.seq: result.due.attempt for result in results}
+    moves = [_final(move, attempts[move.seq], max_attempts=max_attempts, sends=sends) for move in verdicts.moves]
+
+    merged = await merge_facts(conn, piece.batch_id, verdicts.facts, claim_id=piece.claim_id)
+    moved = await outcomes.move_claimed(
+        conn, piece.batch_id, piece.claim_id, moves, look_after_s=settings.reconcile_after_s
+    )
+
+    given_back = [row.unit for row in moved if row.event == "given_back"]
+    ended = [row.unit for row in moved if row.event in ("dropped", "exhausted")]
+    ended += [row.unit for row in merged if row.seq in verdicts.refused and row.moved and row.unit]
+    await capacity.give_back(conn, piece.batch_id, given_back, restore_holds=sends)
+    await capacity.give_back(conn, piece.batch_id, ended, restore_holds=False)
+    await _note_service(conn, piece, verdicts)
+
+
+def judge(results: Sequence[Result]) -> Verdicts:
+    """Sort results into facts and moves. Pure: what each outcome means is said here and nowhere else."""
+    verdicts = Verdicts()
+    for result in results:
+        outgoing, seq = result.due.outgoing, result.due.outgoing.seq
+        if result.latency_s is not None:
+            verdicts.latencies_s.append(result.latency_s)
+        match result.outcome:
+            case None:
+                verdicts.moves.append(Move(seq, "given_back"))
+            case Accepted(provider_id):
+                verdicts.answered = True
+                verdicts.facts.append(Fact(outgoing.batch_id, seq, FactKind.SENT, result.at, provider_id))
+            case Rejected(code, kind, _) if kind in NOT_THE_CONTACTS_FAULT:
+                verdicts.answered = True
+                verdicts.moves.append(Move(seq, "given_back", code, delay_s=1.0))
+                if kind is Kind.SENDER:
+                    verdicts.stopped_senders.add(outgoing.sender)
+                elif kind is Kind.TEMPLATE:
+                    verdicts.stopped_bms.add(result.due.unit.business_manager)
+                else:
+                    verdicts.account_refused = True
+            case Rejected(code, kind, _):
+                verdicts.answered = True
+                verdicts.refused.add(seq)
+                verdicts.facts.append(Fact(outgoing.batch_id, seq, FactKind.FAILED, result.at, None, code, kind))
+            case Throttled(retry_after_s, code):
+                verdicts.answered = True
+                wait_s = retry_after_s if retry_after_s is not None else THROTTLE_WAIT_S
+                verdicts.throttle_s = max(wait_s, verdicts.throttle_s or 0.0)
+                verdicts.moves.append(Move(seq, "given_back", code, delay_s=wait_s))
+            case NotSent(code, _):
+                verdicts.failures += 1
+                delay_s = min(RETRY_DELAY_MAX_S, 2.0**result.due.attempt)
+                verdicts.moves.append(Move(seq, "given_back", code, attempts=1, delay_s=delay_s))
+            case Ambiguous(code, _, duplicate):
+                verdicts.failures += not duplicate
+                verdicts.moves.append(Move(seq, "lost", code, duplicate=duplicate))
+    return verdicts
+
+
+def _final(move: Move, attempt: int, *, max_attempts: int | None, sends: bool) -> Move:
+    """The last of `max_attempts` fails; a row given back to a batch that no longer sends is dropped."""
+    if move.event != "given_back":
+        return move
+    if move.attempts and max_attempts is not None and attempt + 1 >= max_attempts:
+        return Move(move.seq, "exhausted", move.code, move.attempts)
+    return move if sends else Move(move.seq, "dropped", move.code, move.attempts)
+
+
+async def _note_service(conn: Connection, piece: Slice, verdicts: Verdicts) -> None:
+    """What the calls told about service, senders and submissions. Last, because every worker of the service writes here."""
+    if verdicts.stopped_senders:
+        await outcomes.stop_senders(conn, sorted(verdicts.stopped_senders))
+    if verdicts.stopped_bms:
+        await outcomes.stop_submissions(conn, piece.batch_id, sorted(verdicts.stopped_bms))
+    if not verdicts.latencies_s:
+        return
+    failures = await outcomes.note_health(
+        conn,
+        piece.service_id,
+        latency_s=sum(verdicts.latencies_s) / len(verdicts.latencies_s),
+        answered=verdicts.answered,
+        failures=verdicts.failures,
+    )
+    if verdicts.account_refused:
+        await outcomes.wait_service(conn, piece.service_id, wait_s=BLACKOUT_S, reason="account_refused")
+    elif failures >= BLACKOUT_AFTER:
+        await outcomes.wait_service(conn, piece.service_id, wait_s=BLACKOUT_S, reason="blackout")
+    elif verdicts.throttle_s:
+        await outcomes.wait_service(conn, piece.service_id, wait_s=verdicts.throttle_s, reason="throttled")
+
+
+def _meters_of(units: Iterable[Unit]) -> set[MeterId]:
+    return {meter for unit in units for meter in (("bm", unit.business_manager), ("sender", unit.sender))}

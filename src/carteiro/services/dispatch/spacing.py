@@ -1,0 +1,38 @@
+"""How fast one worker process may ask for slots: a claim wider than the process can send would only miss its slots."""
+
+FIRST_RATE_PER_S = 400.0
+LOWEST_RATE_PER_S = 20.0
+HIGHEST_RATE_PER_S = 20_000.0
+GROWTH = 1.10
+BACK_OFF = 0.85
+FIRST_LEAD_S = 0.015
+LONGEST_LEAD_S = 0.2
+
+
+class Spacing:
+    """Multiplicative control by the lag between slot and start: grows while calls start in time, backs off before slots are missed."""
+
+    def __init__(self, lateness_s: float) -> None:
+        self._lateness_s = lateness_s
+        self.rate_per_s = FIRST_RATE_PER_S
+        self.lead_s = FIRST_LEAD_S
+        """From reading the clock to the claim's commit: slots begin this much later, or the first ones would be missed."""
+
+    @property
+    def gap_us(self) -> int:
+        """Distance between two slots of this process."""
+        return max(1, round(1e6 / self.rate_per_s))
+
+    def rows_in(self, seconds: float) -> int:
+        return max(1, round(self.rate_per_s * seconds))
+
+    def learn(self, *, worst_lag_s: float, filled: bool) -> None:
+        """After a slice: the worst lag of its starts, and whether the rate was what bounded it (`filled`)."""
+        if worst_lag_s > self._lateness_s * 0.6:
+            self.rate_per_s = max(LOWEST_RATE_PER_S, self.rate_per_s * BACK_OFF)
+        elif filled and worst_lag_s < self._lateness_s * 0.4:
+            self.rate_per_s = min(HIGHEST_RATE_PER_S, self.rate_per_s * GROWTH)
+
+    def learn_claim(self, seconds: float) -> None:
+        """After a claim: how long it took from the clock's reading to the commit."""
+        self.lead_s = min(LONGEST_LEAD_S, self.lead_s * 0.7 + seconds * 1.2 * 0.3)

@@ -1,0 +1,118 @@
+"""What a claim's calls came to, set by set and fenced by the claim; leases; what dispatch learns about a service."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from psycopg import AsyncConnection
+
+from carteiro.storage.capacity import Unit
+from carteiro.storage.statements import load
+
+SQL = load("outcomes")
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A row that leaves `pending_send` without evidence that it was sent or refused."""
+
+    seq: int
+    event: str
+    """A lifecycle event: given_back, dropped, lost or exhausted."""
+    code: str | None = None
+    attempts: int = 0
+    """1 where the call counts against `max_attempts`."""
+    delay_s: float = 0.0
+    """How long a given-back row waits before it may be claimed again."""
+    duplicate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    seq: int
+    event: str
+    unit: Unit
+
+
+async def begin_flush(conn: AsyncConnection[Any], claim_id: int, flush: int, n: int) -> bool:
+    """Take flush number `flush` of the claim for `n` of its rows. False: it was recorded before, and nothing is to be done."""
+    cursor = await conn.execute(SQL.begin_flush, {"claim_id": claim_id, "flush": flush, "n": n})
+    return await cursor.fetchone() is not None
+
+
+async def share_batch(conn: AsyncConnection[Any], batch_id: UUID) -> tuple[str, int | None]:
+    """(status, max_attempts), locked FOR KEY SHARE: the batch cannot be settled or cancelled meanwhile."""
+    cursor = await conn.execute(SQL.share_batch, {"batch_id": batch_id})
+    row = await cursor.fetchone()
+    if row is None:
+        raise LookupError(f"batch {batch_id} is gone")
+    return row[0], row[1]
+
+
+async def move_claimed(
+    conn: AsyncConnection[Any], batch_id: UUID, claim_id: int, moves: Sequence[Move], *, look_after_s: float
+) -> list[Moved]:
+    """Make the moves of rows that are still `pending_send` under this claim; the others are left as evidence has put them.
+
+    Locks message rows in order of seq. Given-back rows become claimable again, lost ones are noted for look-up after
+    `look_after_s`.
+    """
+    if not moves:
+        return []
+    cursor = await conn.execute(
+        SQL.move_claimed,
+        {
+            "batch_id": batch_id,
+            "claim_id": claim_id,
+            "seqs": [move.seq for move in moves],
+            "events": [move.event for move in moves],
+            "attempts": [move.attempts for move in moves],
+            "codes": [move.code for move in moves],
+            "delays": [move.delay_s for move in moves],
+            "duplicates": [move.duplicate for move in moves],
+            "look_after_s": look_after_s,
+        },
+    )
+    return [Moved(seq, event, Unit(bm, sender, bucket)) for seq, event, sender, bm, bucket in await cursor.fetchall()]
+
+
+async def lock_lapsed_claims(conn: AsyncConnection[Any], *, grace_s: float) -> list[tuple[int, UUID, list[int]]]:
+    """Open claims whose lease is over: (claim, batch, seqs). None while the database is up for less than `grace_s`: after an
+    outage of the database itself the workers get time to renew."""
+    cursor = await conn.execute(SQL.lapsed_claims, {"grace_s": grace_s})
+    return await cursor.fetchall()
+
+
+async def close_claim(conn: AsyncConnection[Any], claim_id: int) -> None:
+    await conn.execute(SQL.close_claim, {"claim_id": claim_id})
+
+
+async def renew_leases(conn: AsyncConnection[Any], worker_id: str, *, lease_s: float) -> dict[int, datetime]:
+    """Renew the worker's open claims whose lease has not lapsed: claim id -> lease until."""
+    cursor = await conn.execute(SQL.renew_leases, {"worker_id": worker_id, "lease_s": lease_s})
+    return dict(await cursor.fetchall())
+
+
+async def note_health(
+    conn: AsyncConnection[Any], service_id: str, *, latency_s: float | None, answered: bool, failures: int
+) -> int:
+    """Note what the calls told about the service; answers the infrastructure failures in a row."""
+    cursor = await conn.execute(
+        SQL.note_health, {"service_id": service_id, "latency_s": latency_s, "answered": answered, "failures": failures}
+    )
+    row = await cursor.fetchone()
+    return int(row[0]) if row else 0
+
+
+async def wait_service(conn: AsyncConnection[Any], service_id: str, *, wait_s: float, reason: str) -> None:
+    await conn.execute(SQL.wait_service, {"service_id": service_id, "wait_s": wait_s, "reason": reason})
+
+
+async def stop_senders(conn: AsyncConnection[Any], senders: Sequence[str]) -> None:
+    await conn.execute(SQL.stop_sender, {"senders": list(senders)})
+
+
+async def stop_submissions(conn: AsyncConnection[Any], batch_id: UUID, bms: Sequence[str]) -> None:
+    await conn.execute(SQL.stop_submission, {"batch_id": batch_id, "bms": list(bms)})

@@ -1,0 +1,77 @@
+-- What a sweep asks: everything is derived from our own tables, so that a lost job costs a second.
+
+-- name: services_to_pump
+SELECT DISTINCT b.service_id
+FROM batch b
+JOIN service s ON s.id = b.service_id AND s.active
+JOIN service_health h ON h.service_id = s.id
+WHERE b.status IN ('pending', 'processing')
+    AND (b.scheduled_at IS NULL OR b.scheduled_at <= clock_timestamp())
+    AND (b.next_attempt_at IS NULL OR b.next_attempt_at <= clock_timestamp())
+    AND (b.cursor_seq < b.total OR EXISTS (SELECT FROM message_return r WHERE r.batch_id = b.id AND r.available_at <= clock_timestamp()))
+    AND (h.wait_until IS NULL OR h.wait_until <= clock_timestamp())
+    AND (s.max_inflight IS NULL OR s.max_inflight > (
+        SELECT coalesce(sum(c.open), 0) FROM claim c WHERE c.service_id = s.id AND c.closed_at IS NULL))
+
+-- name: try_lead
+-- One worker sweeps at a time; the others' attempts cost one statement.
+SELECT pg_try_advisory_xact_lock(hashtextextended('sweep', 0))
+
+-- name: due
+SELECT
+    EXISTS (SELECT FROM receipt_inbox) AS receipts,
+    EXISTS (SELECT FROM callback WHERE delivered_at IS NULL AND gave_up_at IS NULL AND next_attempt_at <= clock_timestamp()) AS callbacks,
+    EXISTS (SELECT FROM claim WHERE closed_at IS NULL AND lease_until < clock_timestamp()) AS lapsed,
+    EXISTS (SELECT FROM batch WHERE settled_at IS NULL AND status <> 'draft') AS unsettled,
+    EXISTS (SELECT FROM message_unknown WHERE look_at <= clock_timestamp()) AS unknown
+
+-- name: see_worker
+INSERT INTO worker (id) VALUES (%(worker_id)s)
+ON CONFLICT (id) DO UPDATE SET seen_at = clock_timestamp()
+
+-- name: forget_workers
+WITH gone AS (
+    DELETE FROM worker WHERE seen_at < clock_timestamp() - make_interval(secs => %(silent_s)s) RETURNING id
+)
+DELETE FROM procrastinate_jobs j USING gone WHERE j.queue_name = 'pump.' || gone.id AND j.status = 'todo'
+
+-- name: drop_stale_returns
+-- A row can leave `pending` without a claim (cancelled, late evidence); what stands for it here would wake pumps for nothing.
+DELETE FROM message_return r
+USING message m
+WHERE m.batch_id = r.batch_id AND m.seq = r.seq AND m.status <> 'pending'
+
+-- name: ensure_partitions
+SELECT ensure_partitions(1, 8)
+
+-- name: batches_to_withdraw
+-- Batches that no longer send, or whose time is over, and still have pending rows.
+SELECT b.id FROM batch b
+WHERE b.settled_at IS NULL AND b.status <> 'draft'
+    AND (b.status IN ('completed', 'cancelled', 'error') OR b.expires_at <= clock_timestamp())
+    AND (SELECT sum(t.pending) FROM batch_tally t WHERE t.batch_id = b.id) > 0
+ORDER BY b.id LIMIT 20
+
+-- name: expire_batch
+-- Before dispatch began it ends the batch; later the batch goes on to its settlement with what has left.
+UPDATE batch b SET status = e.target, event = e.event, reason = 'expires_at passed before dispatch began', ended_at = clock_timestamp(),
+    blocked_by = NULL, next_attempt_at = NULL
+FROM lifecycle_edge e
+WHERE b.id = %(batch_id)s AND b.expires_at <= clock_timestamp()
+    AND e.machine = 'batch' AND e.event = 'expired' AND e.source = b.status
+
+-- name: lock_batch
+SELECT id FROM batch WHERE id = %(batch_id)s FOR UPDATE
+
+-- name: withdraw_rows
+WITH picked AS MATERIALIZED (
+    SELECT seq FROM message WHERE batch_id = %(batch_id)s AND status = 'pending' ORDER BY seq LIMIT %(n)s FOR UPDATE
+), moved AS (
+    UPDATE message m SET status = e.target, event = e.event, code = %(code)s
+    FROM picked p, lifecycle_edge e
+    WHERE m.batch_id = %(batch_id)s AND m.seq = p.seq AND e.machine = 'message' AND e.event = 'withdrawn' AND e.source = m.status
+    RETURNING m.seq
+), gone AS (
+    DELETE FROM message_return r USING moved WHERE r.batch_id = %(batch_id)s AND r.seq = moved.seq
+)
+SELECT count(*)::int FROM moved

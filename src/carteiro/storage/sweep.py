@@ -1,0 +1,77 @@
+"""What a sweep asks of the tables."""
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from psycopg import AsyncConnection
+from psycopg.rows import args_row
+
+from carteiro.storage.statements import load
+
+SQL = load("sweep")
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Which chores have something to do."""
+
+    receipts: bool
+    callbacks: bool
+    lapsed: bool
+    unsettled: bool
+    unknown: bool
+
+
+async def services_to_pump(conn: AsyncConnection[Any]) -> set[str]:
+    """Services with a batch that could send now."""
+    cursor = await conn.execute(SQL.services_to_pump)
+    return {service_id for (service_id,) in await cursor.fetchall()}
+
+
+async def try_lead(conn: AsyncConnection[Any]) -> bool:
+    """Lead until the end of this transaction; False while another worker does."""
+    cursor = await conn.execute(SQL.try_lead)
+    row = await cursor.fetchone()
+    return bool(row and row[0])
+
+
+async def read_due(conn: AsyncConnection[Any]) -> Due:
+    async with conn.cursor(row_factory=args_row(Due)) as cursor:
+        await cursor.execute(SQL.due)
+        due = await cursor.fetchone()
+    assert due is not None
+    return due
+
+
+async def see_worker(conn: AsyncConnection[Any], worker_id: str) -> None:
+    await conn.execute(SQL.see_worker, {"worker_id": worker_id})
+
+
+async def forget_silent_workers(conn: AsyncConnection[Any], *, silent_s: float) -> None:
+    """Forget workers unseen for so long, and the jobs in the queues that only they read."""
+    await conn.execute(SQL.forget_workers, {"silent_s": silent_s})
+
+
+async def drop_stale_returns(conn: AsyncConnection[Any]) -> None:
+    await conn.execute(SQL.drop_stale_returns)
+
+
+async def batches_to_withdraw(conn: AsyncConnection[Any]) -> list[UUID]:
+    """Batches that no longer send, or have expired, with rows still pending."""
+    cursor = await conn.execute(SQL.batches_to_withdraw)
+    return [batch_id for (batch_id,) in await cursor.fetchall()]
+
+
+async def withdraw_rows(conn: AsyncConnection[Any], batch_id: UUID, *, n: int, code: str) -> int:
+    """Move up to `n` pending rows of the batch to `unsent`; how many moved. Locks the batch FOR UPDATE, then the rows."""
+    await conn.execute(SQL.lock_batch, {"batch_id": batch_id})
+    await conn.execute(SQL.expire_batch, {"batch_id": batch_id})
+    cursor = await conn.execute(SQL.withdraw_rows, {"batch_id": batch_id, "n": n, "code": code})
+    row = await cursor.fetchone()
+    return int(row[0]) if row else 0
+
+
+async def ensure_partitions(conn: AsyncConnection[Any]) -> None:
+    """Make the partitions of the weeks to come. Locks: an advisory lock of its own."""
+    await conn.execute(SQL.ensure_partitions)

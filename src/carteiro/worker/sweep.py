@@ -1,0 +1,88 @@
+"""The sweep: about once a second every worker asks the tables what is to be done, so that no job is ever needed twice.
+
+One worker at a time leads and looks after lapsed claims, settlements and chores; each worker asks for pumps of its own.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import structlog
+from psycopg import Error
+from psycopg_pool import PoolTimeout
+
+from carteiro.storage import jobs, sweep
+from carteiro.storage.pool import Pool, transact
+
+log = structlog.get_logger(__name__)
+
+HOURLY_S = 3600.0
+SILENT_WORKER_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Chores:
+    """The use cases that the leader runs itself, in the order of a sweep."""
+
+    close_lapsed_claims: Callable[[], Awaitable[object]]
+    withdraw_ended: Callable[[], Awaitable[object]]
+    settle: Callable[[], Awaitable[object]]
+    reconcile: Callable[[], Awaitable[object]]
+    hourly: Callable[[], Awaitable[object]]
+
+
+class Sweeper:
+    """Sweeps until cancelled. An error ends one sweep, never the sweeper."""
+
+    def __init__(self, pool: Pool, worker_id: str, chores: Chores, *, interval_s: float, pumping: Callable[[], set[str]]) -> None:
+        self._pool = pool
+        self._worker_id = worker_id
+        self._chores = chores
+        self._interval_s = interval_s
+        self._pumping = pumping
+        self._hourly_due_s = 0.0
+
+    async def run(self) -> None:
+        while True:
+            started_s = time.monotonic()
+            try:
+                await self.sweep()
+            except (Error, PoolTimeout) as error:
+                log.warning("sweep_interrupted", error=type(error).__name__)
+            except Exception:
+                log.exception("sweep_failed")
+            await asyncio.sleep(max(0.05, self._interval_s - (time.monotonic() - started_s)))
+
+    async def sweep(self) -> None:
+        """One sweep: this worker's pumps, then the leader's chores if nobody else leads."""
+        async with transact(self._pool) as conn:
+            await sweep.see_worker(conn, self._worker_id)
+            for service_id in await sweep.services_to_pump(conn) - self._pumping():
+                await jobs.defer_pump(conn, service_id, worker_id=self._worker_id)
+        async with transact(self._pool) as conn:
+            # The lock lasts as long as this transaction; the chores commit on connections of their own.
+            if await sweep.try_lead(conn):
+                await self._lead()
+
+    async def _lead(self) -> None:
+        async with transact(self._pool) as conn:
+            due = await sweep.read_due(conn)
+            if due.receipts:
+                await jobs.defer_chore(conn, "apply_receipts")
+            if due.callbacks:
+                await jobs.defer_chore(conn, "send_callbacks")
+        if due.lapsed:
+            await self._chores.close_lapsed_claims()
+        if due.unknown:
+            await self._chores.reconcile()
+        if due.unsettled:
+            await self._chores.withdraw_ended()
+            await self._chores.settle()
+        if time.monotonic() >= self._hourly_due_s:
+            await self._chores.hourly()
+            async with transact(self._pool) as conn:
+                await sweep.ensure_partitions(conn)
+                await sweep.forget_silent_workers(conn, silent_s=SILENT_WORKER_S)
+                await sweep.drop_stale_returns(conn)
+            self._hourly_due_s = time.monotonic() + HOURLY_S

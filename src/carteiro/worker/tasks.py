@@ -1,0 +1,46 @@
+"""Procrastinate tasks: wake-up calls. They never raise and never retry: the sweep brings work back."""
+
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from carteiro.storage.jobs import CHORE_QUEUE, PUMP_QUEUE, app
+
+log = structlog.get_logger(__name__)
+
+Chore = Callable[[], Awaitable[object]]
+
+
+class Duties:
+    """What the tasks of this process call. Set once by the supervisor before the first job is fetched."""
+
+    pump: Callable[[str], Awaitable[None]]
+    chores: dict[str, Chore]
+
+
+duties = Duties()
+
+
+@app.task(name="pump", queue=PUMP_QUEUE, retry=False)
+async def pump(service_id: str) -> None:
+    try:
+        await duties.pump(service_id)
+    except Exception:
+        log.exception("pump_failed", service_id=service_id)
+
+
+@app.task(name="apply_receipts", queue=CHORE_QUEUE, retry=False)
+async def apply_receipts() -> None:
+    await _run("apply_receipts")
+
+
+@app.task(name="send_callbacks", queue=CHORE_QUEUE, retry=False)
+async def send_callbacks() -> None:
+    await _run("send_callbacks")
+
+
+async def _run(name: str) -> None:
+    try:
+        await duties.chores[name]()
+    except Exception:
+        log.exception("chore_failed", chore=name)
