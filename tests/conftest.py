@@ -6,6 +6,7 @@ Without, it starts when the first test asks for a database.
 
 import contextlib
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -14,6 +15,7 @@ from psycopg.rows import TupleRow
 from carteiro.embedded import Cluster, throwaway_cluster
 from carteiro.storage.pool import Pool, open_pool, session_dsn
 from tests.support.databases import DatabaseServer, chosen_binaries, running_server
+from tests.support.processes import Processes, running_processes
 
 _SERVER = pytest.StashKey[DatabaseServer]()
 _STACK = pytest.StashKey[contextlib.ExitStack]()
@@ -79,3 +81,10 @@ def own_cluster() -> Iterator[Cluster]:
     """A running Postgres of the test's own, to be stopped, killed and started at will. Nothing in it is migrated."""
     with throwaway_cluster(binaries=chosen_binaries()) as cluster:
         yield cluster
+
+
+@pytest.fixture
+def processes(postgres_dsn: str, tmp_path: Path) -> Iterator[Processes]:
+    """Starts `carteiro` processes on `postgres_dsn`; their logs are in `tmp_path`. All are gone after the test."""
+    with running_processes(tmp_path, {"CARTEIRO_DATABASE_URL": postgres_dsn}) as started:
+        yield started

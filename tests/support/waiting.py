@@ -3,15 +3,13 @@
 import asyncio
 import inspect
 import time
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
-
-Result = TypeVar("Result")
+from collections.abc import Callable
+from typing import Any
 
 POLL_S = 0.02
 
 
-async def until(condition: Callable[[], Result | Awaitable[Result]], timeout_s: float, what: str) -> Result:
+async def until(condition: Callable[[], Any], timeout_s: float, what: str) -> Any:
     """Poll a plain or async condition until it gives something truthy; return that.
 
     Fails the test with `what` and the last value after `timeout_s`. Errors of the condition are not swallowed.

@@ -35,12 +35,22 @@ async def open_pool(dsn: str, *, min_size: int, max_size: int, application_name:
     It survives a restart of Postgres: dead connections are noticed when they are taken, and replaced. While Postgres
     is away, taking one raises psycopg_pool.PoolTimeout after ACQUIRE_TIMEOUT_S; so does opening the pool.
     """
+
+    async def check(conn: Connection) -> None:
+        if not _socket_is_quiet(conn):
+            try:
+                await AsyncConnectionPool.check_connection(conn)
+            except Exception:
+                # One is dead: the others most likely too. Left in, each would cost a caller a growing delay.
+                await pool.drain()
+                raise
+
     pool: Pool = AsyncConnectionPool(
         session_dsn(dsn, application_name),
         kwargs={"autocommit": True},
         min_size=min_size,
         max_size=max_size,
-        check=_check_if_readable,
+        check=check,
         timeout=ACQUIRE_TIMEOUT_S,
         reconnect_timeout=RECONNECT_TIMEOUT_S,
         name=application_name,
@@ -87,12 +97,11 @@ async def retry_serialization(work: Callable[[], Awaitable[Result]], *, tries: i
     return await work()
 
 
-async def _check_if_readable(conn: Connection) -> None:
-    """Ask the server only when the socket of an idle connection has something to say: nearly always, that it is closed.
+def _socket_is_quiet(conn: Connection) -> bool:
+    """Whether an idle connection's socket has nothing to say; when it has, that is nearly always that it is closed.
 
-    A question on every use would cost a round trip each; this costs one system call.
+    Asking the server on every use would cost a round trip each; this costs one system call.
     """
     poller = select.poll()
     poller.register(conn.fileno(), select.POLLIN | select.POLLHUP | select.POLLERR)
-    if poller.poll(0):
-        await AsyncConnectionPool.check_connection(conn)
+    return not poller.poll(0)
