@@ -74,28 +74,25 @@ def plan_holds(
     equal senders holds ten for each, whichever managers they belong to. Costs the same for a million units as for ten.
     """
     holds = {manager.id: 0 for manager in managers}
+    frees = {manager.id: free_room(manager, _of(manager, senders)) for manager in managers}
     left = n
     for rank in sorted({_rank(sender, rotation) for sender in senders}):
         tier = [sender for sender in senders if _rank(sender, rotation) == rank]
-        for manager_id, taken in _level(left, managers, tier, holds).items():
+        rooms = {id: left if free is None else free - holds[id] for id, free in frees.items()}
+        for manager_id, taken in _level(left, rooms, tier).items():
             holds[manager_id] += taken
             left -= taken
     return {manager_id: held for manager_id, held in holds.items() if held}
 
 
-def _level(
-    n: int, managers: Sequence[ManagerMeter], tier: Sequence[SenderMeter], holds: dict[str, int]
-) -> dict[str, int]:
-    """Pour `n` units over the senders of one tier, lowest volume first, within the managers' rooms left by `holds`."""
+def _level(n: int, rooms: dict[str, int], tier: Sequence[SenderMeter]) -> dict[str, int]:
+    """Pour `n` units over the senders of one tier, lowest volume first, within the managers' rooms."""
 
     def poured(level: int) -> dict[str, int]:
-        return {
-            manager.id: min(
-                _or_all(free_room(manager, _of(manager, tier)), n, holds[manager.id]),
-                sum(_up_to(sender, level) for sender in _of(manager, tier)),
-            )
-            for manager in managers
-        }
+        wanted = dict.fromkeys(rooms, 0)
+        for sender in tier:
+            wanted[sender.business_manager_id] += _up_to(sender, level)
+        return {manager_id: min(rooms[manager_id], n) for manager_id, n in wanted.items()}
 
     level = _highest(lambda level: sum(poured(level).values()) <= n, max((s.used for s in tier), default=0) + n)
     taken = poured(level)
@@ -110,10 +107,6 @@ def _level(
 def _up_to(sender: SenderMeter, level: int) -> int:
     gap = max(0, level - sender.used)
     return gap if sender.rest is None else min(gap, sender.rest)
-
-
-def _or_all(free: int | None, n: int, held_already: int) -> int:
-    return n if free is None else max(0, free - held_already)
 
 
 def _highest(holds_at: Callable[[int], bool], top: int) -> int:
