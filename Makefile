@@ -1,0 +1,55 @@
+# `make help` lists the targets. Everything runs in .venv, which `make setup` fills and the other targets keep up to date.
+
+PYTHON ?= python3
+PROCESSES ?= 2
+BIN := .venv/bin
+STAMP := .venv/.installed
+PYTEST := $(BIN)/pytest -n $(PROCESSES) --dist worksteal
+POSTGRES_15 := /usr/lib/postgresql/15/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo up test test-15 check docs audit bench chaos
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## create .venv with the pinned versions of everything
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' --constraint constraints.txt
+	touch $(STAMP)
+
+demo: $(STAMP) ## send 1,000 messages through the simulator, on a Postgres of its own, and check every one
+	$(BIN)/carteiro demo
+
+up: $(STAMP) ## keep API, worker and simulator running, and say how to post a batch
+	$(BIN)/carteiro up
+
+test: $(STAMP) ## all tests on the embedded Postgres; what touches SQL again on Debian's 15, where it is installed
+	$(PYTEST) -m 'not chaos'
+	@if test -x $(POSTGRES_15)/postgres; then $(MAKE) --no-print-directory test-15; \
+	else echo 'Postgres 15 is not installed: skipped'; fi
+
+test-15: $(STAMP)
+	CARTEIRO_TEST_POSTGRES_BIN=$(POSTGRES_15) $(PYTEST) -m 'not chaos and not process' tests/storage tests/services
+
+check: $(STAMP) ## style, types, import rules, the Containerfile, and that the generated pages are fresh
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/hadolint Containerfile
+	$(BIN)/pytest -q tests/docs
+
+docs: $(STAMP) ## write the generated pages again
+	$(BIN)/python -c 'from carteiro.settings import settings_page; print(settings_page(), end="")' > docs/settings.md
+
+audit: $(STAMP) ## check every promise on the database of CARTEIRO_DATABASE_URL
+	$(BIN)/carteiro audit
+
+bench: $(STAMP) ## measure throughput on this machine (see docs/benchmarks.md)
+	$(BIN)/python -m tests.benchmarks
+
+chaos: $(STAMP) ## kill workers, Postgres and connections under load
+	$(BIN)/pytest -m chaos
