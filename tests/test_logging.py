@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import structlog
 
-from carteiro.logging import REDACTED, configure_logging
+from carteiro.logging import REDACTED, configure
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,7 @@ def logging_as_before() -> Iterator[None]:
 @pytest.fixture
 def output() -> io.StringIO:
     stream = io.StringIO()
-    configure_logging(log_format="json", stream=stream)
+    configure(log_format="json", stream=stream)
     return stream
 
 
@@ -122,7 +122,7 @@ def test_identifiers_times_and_counts_stay_readable(output: io.StringIO) -> None
 
 def test_on_a_terminal_lines_are_for_people() -> None:
     stream = io.StringIO()
-    configure_logging(log_format="console", stream=stream)
+    configure(log_format="console", stream=stream)
     structlog.get_logger().info("sent to 5511987654321")
     assert "sent to [redacted]" in stream.getvalue()
     assert not stream.getvalue().startswith("{")

@@ -65,8 +65,8 @@ _SECRETS = re.compile(
 _CHATTY = ("alembic", "httpcore", "httpx", "procrastinate", "psycopg.pool", "uvicorn.access")
 
 
-def configure_logging(
-    *, level: str = "INFO", log_format: Literal["auto", "json", "console"] = "auto", stream: TextIO | None = None
+def configure(
+    level: str = "INFO", log_format: Literal["auto", "json", "console"] = "auto", stream: TextIO | None = None
 ) -> None:
     """Send all logs of this process to `stream` (default: standard error). Call once, when the process starts."""
     out = stream if stream is not None else sys.stderr
