@@ -43,7 +43,8 @@ check: $(STAMP) ## style, types, import rules, the Containerfile, and that the g
 	$(BIN)/pytest -q tests/docs
 
 docs: $(STAMP) ## write the generated pages again
-	$(BIN)/python -c 'from carteiro.settings import settings_page; print(settings_page(), end="")' > docs/settings.md
+	$(BIN)/python -c 'from carteiro.settings import settings_page; print(settings_page(), end="")' > docs/settings.md.new
+	mv docs/settings.md.new docs/settings.md
 
 audit: $(STAMP) ## check every promise on the database of CARTEIRO_DATABASE_URL
 	$(BIN)/carteiro audit

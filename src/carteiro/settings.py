@@ -55,8 +55,6 @@ class Settings:
     pump_s: float = _setting(30.0, "how long one job pumps a service before it makes room and is deferred anew")
     reconcile_after_s: float = _setting(180.0, "how long an unknown outcome waits before the provider's log is asked")
     sweep_interval_s: float = _setting(1.0, "pause between two sweeps, which re-derive all work from the tables")
-        180.0, "a message of unknown outcome is looked up at the provider after so long"
-    )
     assume_delivered_after_s: float = _setting(86_400.0, "a sent message without a receipt counts as delivered then")
 
     signature_ttl_s: float = _setting(300.0, "an equal batch within this time is answered with the first one")
