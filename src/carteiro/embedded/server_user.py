@@ -48,7 +48,7 @@ def reachable_home(preferred: Path) -> Path:
     user = server_user()
     if user is None or can_reach(user, preferred.parent):
         return preferred
-    return HOMES / f"{preferred.name}-{_digest(preferred)}"
+    return HOMES / f"{preferred.name}-{hashlib.sha256(os.fsencode(preferred)).hexdigest()[:12]}"
 
 
 def can_reach(user: ServerUser, path: Path) -> bool:
@@ -76,7 +76,9 @@ def reachable_binaries(binaries: Binaries, user: ServerUser | None) -> Binaries:
     if not binaries.wheel_dirs:
         raise RuntimeError(f"{binaries.bin_dir} cannot be reached by user id {user.uid}, which has to run Postgres")
     package = binaries.wheel_dirs[0]
-    target = COPIES / f"{package.name}-{_digest(package, binaries.postgres.stat().st_mtime_ns)}"
+    with binaries.postgres.open("rb") as server:
+        content = hashlib.file_digest(server, "sha256").hexdigest()
+    target = COPIES / f"{package.name}-{content[:12]}"
     if not target.exists():
         COPIES.mkdir(parents=True, exist_ok=True, mode=0o755)
         scratch = Path(tempfile.mkdtemp(dir=COPIES))
@@ -88,7 +90,3 @@ def reachable_binaries(binaries: Binaries, user: ServerUser | None) -> Binaries:
         except OSError:  # another process was first, and its copy is as good
             shutil.rmtree(scratch)
     return replace(binaries, bin_dir=target / binaries.bin_dir.relative_to(package.parent))
-
-
-def _digest(path: Path, version: int = 0) -> str:
-    return hashlib.sha256(f"{path}|{version}".encode()).hexdigest()[:12]
