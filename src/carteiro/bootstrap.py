@@ -63,7 +63,9 @@ def worker_name() -> str:
 
 
 async def run_worker(settings: Settings) -> None:
-    """Run one worker until SIGTERM or SIGINT. What was claimed is sent or given back, and recorded, before it returns."""
+    """Run one worker until SIGTERM or SIGINT. What was claimed is sent or given back, and recorded, before it
+    returns.
+    """
     dsn = settings.require_database_url()
     worker_id = worker_name()
     async with open_pool(
@@ -80,7 +82,11 @@ async def run_worker(settings: Settings) -> None:
             "send_callbacks": partial(callback.send_due, pool, settings),
         }
         sweeper = Sweeper(
-            pool, worker_id, _chores(pool, settings, providers), interval_s=settings.sweep_interval_s, pumping=dispatcher.pumping
+            pool,
+            worker_id,
+            _chores(pool, settings, providers),
+            interval_s=settings.sweep_interval_s,
+            pumping=dispatcher.pumping,
         )
         stop_on_signal(dispatcher.stopping)
         log.info("worker_started", worker_id=worker_id)

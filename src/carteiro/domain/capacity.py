@@ -1,7 +1,8 @@
 """Arithmetic of the sliding window: room, holds, buckets. Units are messages; None stands for "no limit".
 
-A unit is charged to the bucket of the latest instant at which its call may be accepted, and leaves the window when all of that
-bucket has left it: the count never falls below the truth, so accepted in (t - window, t] never exceeds the limit, for every t.
+A unit is charged to the bucket of the latest instant at which its call may be accepted, and leaves the window when
+all of that bucket has left it: the count never falls below the truth, so accepted in (t - window, t] never exceeds
+the limit, for every t.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -45,7 +46,9 @@ class SenderMeter:
 
 
 def free_room(manager: ManagerMeter, senders: Iterable[SenderMeter]) -> int | None:
-    """What nobody holds: the smaller of the manager's own rest and what its eligible senders may still send, less all holds."""
+    """What nobody holds: the smaller of the manager's own rest and what its eligible senders may still send, less all
+    holds.
+    """
     rests = [sender.rest for sender in senders]
     bounds = [] if manager.limit is None else [manager.limit - manager.used]
     known = [rest for rest in rests if rest is not None]
@@ -68,10 +71,12 @@ def available(managers: Sequence[ManagerMeter], senders: Sequence[SenderMeter]) 
 def plan_holds(
     n: int, managers: Sequence[ManagerMeter], senders: Sequence[SenderMeter], rotation: Rotation
 ) -> dict[str, int]:
-    """Where to hold up to `n` units so that the senders come out as the rotation will choose them; fewer where room is short.
+    """Where to hold up to `n` units so that the senders come out as the rotation will choose them; fewer where room
+    is short.
 
-    By quality class (all in one for round robin), levelling the senders' volumes as water finds its level: a hundred over ten
-    equal senders holds ten for each, whichever managers they belong to. Costs the same for a million units as for ten.
+    By quality class (all in one for round robin), levelling the senders' volumes as water finds its level: a hundred
+    over ten equal senders holds ten for each, whichever managers they belong to. Costs the same for a million units
+    as for ten.
     """
     holds = {manager.id: 0 for manager in managers}
     frees = {manager.id: free_room(manager, _of(manager, senders)) for manager in managers}

@@ -1,11 +1,11 @@
 """Every edge of every state machine, once.
 
-From this table come the guarded UPDATEs (through the `lifecycle_edge` table in Postgres, which holds the same rows), the trigger
-that refuses any other edge even from psql, the page `docs/states.md`, the exhaustive tests and the Hypothesis model. Statements
-name *events*; nothing else in the code names a target state.
+From this table come the guarded UPDATEs (through the `lifecycle_edge` table in Postgres, which holds the same rows),
+the trigger that refuses any other edge even from psql, the page `docs/states.md`, the exhaustive tests and the
+Hypothesis model. Statements name *events*; nothing else in the code names a target state.
 
-A `fenced` edge belongs to the worker whose claim is the row's last one. `only_if` narrows an edge by a fact of the row before
-the move; it is what the database checks as well.
+A `fenced` edge belongs to the worker whose claim is the row's last one. `only_if` narrows an edge by a fact of the
+row before the move; it is what the database checks as well.
 """
 
 from collections.abc import Iterable
@@ -92,10 +92,16 @@ EDGES: tuple[Edge, ...] = (
     _message("sent", [M.PENDING, M.PENDING_SEND, M.UNKNOWN], M.SENT, why="the provider took it"),
     _message("sent", [M.FAILED], M.SENT, only_if="gave_up", why="it had gone after all"),
     _message(
-        "delivered", [M.PENDING, M.PENDING_SEND, M.UNKNOWN, M.SENT, M.FAILED], M.DELIVERED, why="receipt, even an early one"
+        "delivered",
+        [M.PENDING, M.PENDING_SEND, M.UNKNOWN, M.SENT, M.FAILED],
+        M.DELIVERED,
+        why="receipt, even an early one",
     ),
     _message(
-        "seen", [M.PENDING, M.PENDING_SEND, M.UNKNOWN, M.SENT, M.DELIVERED, M.FAILED], M.SEEN, why="receipt, even an early one"
+        "seen",
+        [M.PENDING, M.PENDING_SEND, M.UNKNOWN, M.SENT, M.DELIVERED, M.FAILED],
+        M.SEEN,
+        why="receipt, even an early one",
     ),
     _message("failed", [M.PENDING, M.PENDING_SEND, M.UNKNOWN, M.SENT], M.FAILED, why="refused, or failed later"),
     _message("failed", [M.DELIVERED], M.FAILED, only_if="assumed", why="the delivery had only been assumed"),

@@ -1,7 +1,7 @@
 """What a provider can say about a message: the vocabulary between the providers and the use cases.
 
-`submit` answers one `Outcome` per message and never raises for an expected failure. A receipt is the provider's later word,
-given as `Fact`s; facts commute (see `facts.py`). Source of the rules: docs/architecture.md, "Outcomes".
+`submit` answers one `Outcome` per message and never raises for an expected failure. A receipt is the provider's later
+word, given as `Fact`s; facts commute (see `facts.py`). Source of the rules: docs/architecture.md, "Outcomes".
 """
 
 from collections.abc import Mapping
@@ -60,7 +60,9 @@ class NotSent:
 
 @dataclass(frozen=True, slots=True)
 class Ambiguous:
-    """Bytes were written and no usable answer came: it may have been sent. `duplicate` when the id was already known there."""
+    """Bytes were written and no usable answer came: it may have been sent. `duplicate` when the id was already known
+    there.
+    """
 
     code: str
     detail: str = ""
@@ -120,14 +122,18 @@ class Outgoing:
     language: str
     placeholders: tuple[str, ...] = ()
     header: Mapping[str, str] | None = None
-    """{"type": "IMAGE"|"VIDEO"|"DOCUMENT", "mediaUrl": ..., "filename": ...} or {"type": "TEXT", "placeholder": ...}."""
+    """{"type": "IMAGE"|"VIDEO"|"DOCUMENT", "mediaUrl": ..., "filename": ...} or {"type": "TEXT", "placeholder":
+    ...}.
+    """
     buttons: tuple[Mapping[str, str], ...] = field(default=())
     """In template order, {"type": "QUICK_REPLY"|"URL"|"COPY_CODE", "parameter": ...}."""
     notify_url: str | None = None
 
 
 def message_key(batch_id: UUID, seq: int) -> str:
-    """Our id for a message at the provider: a receipt can always be traced to its row, and the log can be asked for it."""
+    """Our id for a message at the provider: a receipt can always be traced to its row, and the log can be asked for
+    it.
+    """
     return f"{batch_id.hex}-{seq}"
 
 

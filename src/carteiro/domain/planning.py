@@ -35,7 +35,9 @@ class Room:
 
 @dataclass(slots=True)
 class Lane:
-    """An eligible sender: `volume` is what it has used in the window, `rest` what its own limit leaves (None: no limit)."""
+    """An eligible sender: `volume` is what it has used in the window, `rest` what its own limit leaves (None: no
+    limit).
+    """
 
     sender_id: str
     business_manager_id: str
@@ -67,7 +69,9 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`next_us`: when the next row could go at the earliest; None when no lane has room. Meaningless for a complete plan."""
+    """`next_us`: when the next row could go at the earliest; None when no lane has room. Meaningless for a complete
+    plan.
+    """
 
     slots: list[Slot]
     next_us: int | None
@@ -86,9 +90,9 @@ def plan_slots(
 ) -> Plan:
     """Plan up to `n` rows inside [start_us, horizon_us], at least `gap_us` apart: what one worker can send.
 
-    For each row the earliest instant that the service grants and a lane is free at; of the lanes free then, the one that the
-    rotation prefers. A lane with room but no free slot passes to the next. Grants are made in the calendars, and units taken from
-    `rooms` and lanes.
+    For each row the earliest instant that the service grants and a lane is free at; of the lanes free then, the one
+    that the rotation prefers. A lane with room but no free slot passes to the next. Grants are made in the calendars,
+    and units taken from `rooms` and lanes.
     """
     queue = [(_rank(lane, rotation), lane.volume, lane.sender_id, lane) for lane in lanes]
     heapq.heapify(queue)

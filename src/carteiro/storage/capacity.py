@@ -1,7 +1,7 @@
 """Meters, minute buckets and holds: limits without counting history.
 
-Lock order: meters are locked first (`lock_meters`, sorted by kind and owner), then everything here may run. The guards in the
-UPDATEs make a forgotten lock an error, never an overshoot.
+Lock order: meters are locked first (`lock_meters`, sorted by kind and owner), then everything here may run. The
+guards in the UPDATEs make a forgotten lock an error, never an overshoot.
 """
 
 from collections import Counter
@@ -22,7 +22,9 @@ MeterId = tuple[str, str]
 
 
 class Unit(NamedTuple):
-    """One message's capacity: charged to its BM and to its sender, in the bucket of the latest instant of its acceptance."""
+    """One message's capacity: charged to its BM and to its sender, in the bucket of the latest instant of its
+    acceptance.
+    """
 
     business_manager: str
     sender: str
@@ -45,7 +47,9 @@ def _arrays(ids: Iterable[MeterId]) -> dict[str, list[str]]:
 
 
 async def lock_meters(conn: AsyncConnection[Any], ids: Iterable[MeterId], *, keep_s: float) -> dict[MeterId, Meter]:
-    """Lock the meters in order, release their buckets that began `keep_s` (window + bucket) ago or earlier, and read them."""
+    """Lock the meters in order, release their buckets that began `keep_s` (window + bucket) ago or earlier, and read
+    them.
+    """
     arrays = _arrays(ids)
     await conn.execute(SQL.ensure_meters, arrays)
     cursor = await conn.execute(SQL.lock_meters, arrays)
@@ -76,7 +80,9 @@ async def charge(
     from_holds: Mapping[str, int],
     limits: Mapping[MeterId, int | None],
 ) -> None:
-    """Charge units, of which `from_holds` (per BM) come out of the batch's own holds. Raises CapacityRaced when a guard refuses."""
+    """Charge units, of which `from_holds` (per BM) come out of the batch's own holds. Raises CapacityRaced when a
+    guard refuses.
+    """
     per_meter: Counter[MeterId] = Counter()
     for unit in units:
         per_meter["bm", unit.business_manager] += 1
@@ -96,7 +102,9 @@ async def charge(
     await conn.execute(SQL.charge_buckets, _bucket_arrays(units))
     used = {bm: n for bm, n in from_holds.items() if n}
     if used:
-        cursor = await conn.execute(SQL.use_holds, {"batch_id": batch_id, "owners": list(used), "ns": list(used.values())})
+        cursor = await conn.execute(
+            SQL.use_holds, {"batch_id": batch_id, "owners": list(used), "ns": list(used.values())}
+        )
         if cursor.rowcount != len(used):
             raise CapacityRaced("a hold was smaller than planned")
 
@@ -104,8 +112,8 @@ async def charge(
 async def give_back(conn: AsyncConnection[Any], batch_id: UUID, units: Sequence[Unit], *, restore_holds: bool) -> None:
     """Return units to the buckets that they were charged to; with `restore_holds` the batch holds them again.
 
-    The caller has locked the meters. A unit whose bucket has left the window is not returned, and its hold not restored: the
-    row then waits for free room like any other.
+    The caller has locked the meters. A unit whose bucket has left the window is not returned, and its hold not
+    restored: the row then waits for free room like any other.
     """
     if not units:
         return
@@ -118,11 +126,15 @@ async def give_back(conn: AsyncConnection[Any], batch_id: UUID, units: Sequence[
 
 
 async def charge_again(conn: AsyncConnection[Any], batch_id: UUID, seqs: Sequence[int]) -> None:
-    """Late evidence: rows that had been given back had gone after all. Unguarded, in their old buckets; locks the meters."""
+    """Late evidence: rows that had been given back had gone after all. Unguarded, in their old buckets; locks the
+    meters.
+    """
     await conn.execute(SQL.charge_again, {"batch_id": batch_id, "seqs": list(seqs)})
 
 
-async def hold(conn: AsyncConnection[Any], batch_id: UUID, holds: Mapping[str, int], limits: Mapping[str, int | None]) -> None:
+async def hold(
+    conn: AsyncConnection[Any], batch_id: UUID, holds: Mapping[str, int], limits: Mapping[str, int | None]
+) -> None:
     """Reserve `holds` (per BM) for the batch. The caller has locked the BMs' meters. Raises CapacityRaced."""
     wanted = {bm: n for bm, n in sorted(holds.items()) if n}
     if not wanted:

@@ -89,6 +89,13 @@ async def next_turn(conn: AsyncConnection[Any], service_id: str) -> Turn | None:
         return await cursor.fetchone()
 
 
+async def next_due_s(conn: AsyncConnection[Any], service_id: str) -> float | None:
+    """Seconds until the next batch that waits may be tried again; None when none waits."""
+    cursor = await conn.execute(SQL.next_due, {"service_id": service_id})
+    row = await cursor.fetchone()
+    return row[0] if row else None
+
+
 async def lock_batch(conn: AsyncConnection[Any], batch_id: UUID) -> tuple[str, int, int] | None:
     """(status, cursor, pending rows) under the row's lock; None when the batch stopped sending meanwhile."""
     cursor = await conn.execute(SQL.lock_batch, {"batch_id": batch_id})
@@ -96,14 +103,22 @@ async def lock_batch(conn: AsyncConnection[Any], batch_id: UUID) -> tuple[str, i
 
 
 async def take_rows(conn: AsyncConnection[Any], batch_id: UUID, cursor_seq: int, n: int, *, reach: int) -> list[Row]:
-    """Lock up to `n` pending rows: those given back, then the cursor's next ones, looking at most `reach` rows ahead."""
+    """Lock up to `n` pending rows: those given back, then the cursor's next ones, looking at most `reach` rows
+    ahead.
+    """
     async with conn.cursor(row_factory=args_row(Row)) as cursor:
         await cursor.execute(SQL.take_rows, {"batch_id": batch_id, "cursor_seq": cursor_seq, "n": n, "reach": reach})
         return await cursor.fetchall()
 
 
 async def open_claim(
-    conn: AsyncConnection[Any], *, batch_id: UUID, service_id: str, worker_id: str, rows: Sequence[Assigned], lease_s: float
+    conn: AsyncConnection[Any],
+    *,
+    batch_id: UUID,
+    service_id: str,
+    worker_id: str,
+    rows: Sequence[Assigned],
+    lease_s: float,
 ) -> tuple[int, datetime]:
     """Move the locked rows to `pending_send` under a new claim: (claim id, lease until)."""
     cursor = await conn.execute(
@@ -134,10 +149,20 @@ async def fail_guarded(conn: AsyncConnection[Any], batch_id: UUID, codes: Mappin
         await conn.execute(SQL.fail_guarded, {"batch_id": batch_id, "seqs": list(codes), "codes": list(codes.values())})
 
 
-async def note_gaps(conn: AsyncConnection[Any], batch_id: UUID, seqs: Sequence[int]) -> None:
-    """Rows that the cursor passes although somebody else had them locked: they are kept where returned rows are kept."""
-    if seqs:
-        await conn.execute(SQL.note_gaps, {"batch_id": batch_id, "seqs": list(seqs)})
+async def note_gaps(
+    conn: AsyncConnection[Any], batch_id: UUID, cursor_seq: int, reached_seq: int, handled: Sequence[int]
+) -> None:
+    """Pending rows in (cursor_seq, reached_seq] that this claim did not handle, because somebody else had them
+    locked, are kept where returned rows are kept."""
+    await conn.execute(
+        SQL.note_gaps,
+        {"batch_id": batch_id, "cursor_seq": cursor_seq, "reached_seq": reached_seq, "handled": list(handled)},
+    )
+
+
+async def drop_stale_returns(conn: AsyncConnection[Any], batch_id: UUID) -> None:
+    """Forget returned rows that left `pending` without a claim: they would wake pumps for nothing."""
+    await conn.execute(SQL.drop_stale_returns, {"batch_id": batch_id})
 
 
 async def start_batch(conn: AsyncConnection[Any], batch_id: UUID) -> None:
@@ -148,8 +173,12 @@ async def advance_batch(conn: AsyncConnection[Any], batch_id: UUID, cursor_seq: 
     await conn.execute(SQL.advance_batch, {"batch_id": batch_id, "cursor_seq": cursor_seq})
 
 
-async def block_batch(conn: AsyncConnection[Any], batch_id: UUID, *, blocked_by: str, next_attempt_at: datetime) -> None:
-    await conn.execute(SQL.block_batch, {"batch_id": batch_id, "blocked_by": blocked_by, "next_attempt_at": next_attempt_at})
+async def block_batch(
+    conn: AsyncConnection[Any], batch_id: UUID, *, blocked_by: str, next_attempt_at: datetime
+) -> None:
+    await conn.execute(
+        SQL.block_batch, {"batch_id": batch_id, "blocked_by": blocked_by, "next_attempt_at": next_attempt_at}
+    )
 
 
 async def fail_batch(conn: AsyncConnection[Any], batch_id: UUID, *, code: str, reason: str) -> bool:

@@ -34,11 +34,12 @@ class Merged:
 async def merge_facts(
     conn: AsyncConnection[Any], batch_id: UUID, facts: Sequence[Fact], *, claim_id: int | None = None
 ) -> list[Merged]:
-    """Merge facts of one batch's messages; one answer a row found, in order of seq. Ids that are not answered do not exist.
+    """Merge facts of one batch's messages; one answer a row found, in order of seq. Ids that are not answered do not
+    exist.
 
-    Locks: the caller holds the batch FOR KEY SHARE; message rows are locked in order of seq; capacity meters only for the rare
-    late evidence on a row that had been given back, whose unit is charged again. With `claim_id` only rows whose last claim it
-    is are touched: the fence of a worker's own evidence.
+    Locks: the caller holds the batch FOR KEY SHARE; message rows are locked in order of seq; capacity meters only for
+    the rare late evidence on a row that had been given back, whose unit is charged again. With `claim_id` only rows
+    whose last claim it is are touched: the fence of a worker's own evidence.
     """
     if not facts:
         return []
@@ -94,7 +95,13 @@ def _combined(batch_id: UUID, facts: Iterable[Fact]) -> dict[int, _Row]:
 
 
 def _merged(
-    seq: int, from_status: str, to_status: str, news: bool, sender: str | None, bm: str | None, bucket_at: datetime | None
+    seq: int,
+    from_status: str,
+    to_status: str,
+    news: bool,
+    sender: str | None,
+    bm: str | None,
+    bucket_at: datetime | None,
 ) -> Merged:
     unit = capacity.Unit(bm, sender, bucket_at) if sender and bm and bucket_at else None
     return Merged(seq, from_status, to_status, news, unit)

@@ -1,7 +1,8 @@
 """Procrastinate jobs, deferred on the caller's connection: they commit with the rows that need them.
 
-A job is a wake-up call for a slice of work and carries no truth: losing, doubling or emptying jobs costs a sweep's second. They
-are deferred once per request or sweep, never per message, because each one NOTIFYs and NOTIFY serialises commits.
+A job is a wake-up call for a slice of work and carries no truth: losing, doubling or emptying jobs costs a sweep's
+second. They are deferred once per request or sweep, never per message, because each one NOTIFYs and NOTIFY serialises
+commits.
 """
 
 from typing import Any
@@ -33,7 +34,9 @@ async def defer_chore(conn: AsyncConnection[Any], name: str) -> bool:
     return await _defer(conn, name, CHORE_QUEUE, f"{CHORE_QUEUE}:{name}", {})
 
 
-async def _defer(conn: AsyncConnection[Any], task: str, queue: str, queueing_lock: str, arguments: dict[str, Any]) -> bool:
+async def _defer(
+    conn: AsyncConnection[Any], task: str, queue: str, queueing_lock: str, arguments: dict[str, Any]
+) -> bool:
     deferrer = app.configure_task(task, queue=queue, queueing_lock=queueing_lock, connection=conn)
     try:
         async with conn.transaction():

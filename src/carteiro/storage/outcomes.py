@@ -37,7 +37,9 @@ class Moved:
 
 
 async def begin_flush(conn: AsyncConnection[Any], claim_id: int, flush: int, n: int) -> bool:
-    """Take flush number `flush` of the claim for `n` of its rows. False: it was recorded before, and nothing is to be done."""
+    """Take flush number `flush` of the claim for `n` of its rows. False: it was recorded before, and nothing is to be
+    done.
+    """
     cursor = await conn.execute(SQL.begin_flush, {"claim_id": claim_id, "flush": flush, "n": n})
     return await cursor.fetchone() is not None
 
@@ -54,7 +56,8 @@ async def share_batch(conn: AsyncConnection[Any], batch_id: UUID) -> tuple[str, 
 async def move_claimed(
     conn: AsyncConnection[Any], batch_id: UUID, claim_id: int, moves: Sequence[Move], *, look_after_s: float
 ) -> list[Moved]:
-    """Make the moves of rows that are still `pending_send` under this claim; the others are left as evidence has put them.
+    """Make the moves of rows that are still `pending_send` under this claim; the others are left as evidence has put
+    them.
 
     Locks message rows in order of seq. Given-back rows become claimable again, lost ones are noted for look-up after
     `look_after_s`.
@@ -79,8 +82,8 @@ async def move_claimed(
 
 
 async def lock_lapsed_claims(conn: AsyncConnection[Any], *, grace_s: float) -> list[tuple[int, UUID, list[int]]]:
-    """Open claims whose lease is over: (claim, batch, seqs). None while the database is up for less than `grace_s`: after an
-    outage of the database itself the workers get time to renew."""
+    """Open claims whose lease is over: (claim, batch, seqs). None while the database is up for less than `grace_s`:
+    after an outage of the database itself the workers get time to renew."""
     cursor = await conn.execute(SQL.lapsed_claims, {"grace_s": grace_s})
     return await cursor.fetchall()
 

@@ -31,7 +31,9 @@ class Candidate:
 async def read_candidates(
     conn: AsyncConnection[Any], *, account_id: str, template_name: str, template_language: str, signature: bytes
 ) -> list[Candidate]:
-    """In order of sender id. Read after the service's lock, so that an operator's change holds from the next claim on."""
+    """In order of sender id. Read after the service's lock, so that an operator's change holds from the next claim
+    on.
+    """
     async with conn.cursor(row_factory=args_row(Candidate)) as cursor:
         await cursor.execute(
             SQL.candidates,

@@ -53,10 +53,6 @@ async def forget_silent_workers(conn: AsyncConnection[Any], *, silent_s: float) 
     await conn.execute(SQL.forget_workers, {"silent_s": silent_s})
 
 
-async def drop_stale_returns(conn: AsyncConnection[Any]) -> None:
-    await conn.execute(SQL.drop_stale_returns)
-
-
 async def batches_to_withdraw(conn: AsyncConnection[Any]) -> list[UUID]:
     """Batches that no longer send, or have expired, with rows still pending."""
     cursor = await conn.execute(SQL.batches_to_withdraw)
@@ -64,7 +60,9 @@ async def batches_to_withdraw(conn: AsyncConnection[Any]) -> list[UUID]:
 
 
 async def withdraw_rows(conn: AsyncConnection[Any], batch_id: UUID, *, n: int, code: str) -> int:
-    """Move up to `n` pending rows of the batch to `unsent`; how many moved. Locks the batch FOR UPDATE, then the rows."""
+    """Move up to `n` pending rows of the batch to `unsent`; how many moved. Locks the batch FOR UPDATE, then the
+    rows.
+    """
     await conn.execute(SQL.lock_batch, {"batch_id": batch_id})
     await conn.execute(SQL.expire_batch, {"batch_id": batch_id})
     cursor = await conn.execute(SQL.withdraw_rows, {"batch_id": batch_id, "n": n, "code": code})

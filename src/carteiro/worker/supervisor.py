@@ -1,4 +1,6 @@
-"""The worker process: Procrastinate's worker, the sweep, leases and the recorder, all restarted when Postgres went away."""
+"""The worker process: Procrastinate's worker, the sweep, leases and the recorder, all restarted when Postgres went
+away.
+"""
 
 import asyncio
 import signal
@@ -20,7 +22,9 @@ CONCURRENCY = 32
 
 
 async def keep_running(name: str, run: Callable[[], Awaitable[None]]) -> None:
-    """Run again whenever it returns or raises, with back-off: when Postgres goes away Procrastinate's worker may do either."""
+    """Run again whenever it returns or raises, with back-off: when Postgres goes away Procrastinate's worker may do
+    either.
+    """
     pause_s = FIRST_PAUSE_S
     loop = asyncio.get_running_loop()
     while True:

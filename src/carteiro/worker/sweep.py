@@ -35,7 +35,9 @@ class Chores:
 class Sweeper:
     """Sweeps until cancelled. An error ends one sweep, never the sweeper."""
 
-    def __init__(self, pool: Pool, worker_id: str, chores: Chores, *, interval_s: float, pumping: Callable[[], set[str]]) -> None:
+    def __init__(
+        self, pool: Pool, worker_id: str, chores: Chores, *, interval_s: float, pumping: Callable[[], set[str]]
+    ) -> None:
         self._pool = pool
         self._worker_id = worker_id
         self._chores = chores
@@ -84,5 +86,4 @@ class Sweeper:
             async with transact(self._pool) as conn:
                 await sweep.ensure_partitions(conn)
                 await sweep.forget_silent_workers(conn, silent_s=SILENT_WORKER_S)
-                await sweep.drop_stale_returns(conn)
             self._hourly_due_s = time.monotonic() + HOURLY_S

@@ -19,8 +19,8 @@ def from_us(us: int) -> datetime:
 class Reading:
     """One reading of the database's clock, taken somewhere between `asked_s` and `answered_s` of our monotonic clock.
 
-    The truth lies between `earliest_us` and `latest_us`; a call may start when the former has reached its slot and the latter
-    is not yet past the tolerated lateness, so that the round trip's uncertainty never breaks a pace.
+    The truth lies between `earliest_us` and `latest_us`; a call may start when the former has reached its slot and
+    the latter is not yet past the tolerated lateness, so that the round trip's uncertainty never breaks a pace.
     """
 
     database_us: int

@@ -1,4 +1,6 @@
-"""The dispatcher of one worker process: its pumps, the provider connections that they share, and the leases of its claims."""
+"""The dispatcher of one worker process: its pumps, the provider connections that they share, and the leases of its
+claims.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -7,9 +9,10 @@ from uuid import UUID
 import structlog
 
 from carteiro.providers.contract import Provider
-from carteiro.services.dispatch.pump import Station, pump
+from carteiro.services.dispatch.pump import pump
 from carteiro.services.dispatch.recorder import UNREACHABLE, Recorder
 from carteiro.services.dispatch.send import Calls
+from carteiro.services.dispatch.station import Station
 from carteiro.settings import Settings
 from carteiro.storage import jobs, outcomes
 from carteiro.storage.pool import Pool, transact
@@ -29,7 +32,10 @@ class Dispatcher:
         self._provider_for = provider_for
         self._pumping: set[str] = set()
         calls = Calls(
-            asyncio.Semaphore(settings.max_calls_in_flight), self._may_start, settings.lateness_s, settings.call_timeout_s
+            asyncio.Semaphore(settings.max_calls_in_flight),
+            self._may_start,
+            settings.lateness_s,
+            settings.call_timeout_s,
         )
         self._station = Station(pool, settings, worker_id, calls, self.recorder, self.stopping)
 
@@ -38,7 +44,9 @@ class Dispatcher:
         return set(self._pumping)
 
     async def pump(self, service_id: str) -> None:
-        """Pump the service for a while; at once over when this process does so already. Asks for the next pump by itself."""
+        """Pump the service for a while; at once over when this process does so already. Asks for the next pump by
+        itself.
+        """
         if service_id in self._pumping or self.stopping.is_set():
             return
         self._pumping.add(service_id)

@@ -9,7 +9,8 @@ from carteiro.storage.pool import Pool, retry_serialization, transact
 async def close_lapsed_claims(pool: Pool, settings: Settings) -> int:
     """Rows still `pending_send` under a lapsed claim may have been sent: they become `unknown`. Answers the rows moved.
 
-    Locks: the claims (skipping those in use), each batch FOR KEY SHARE, messages in order of seq. Their capacity stays charged.
+    Locks: the claims (skipping those in use), each batch FOR KEY SHARE, messages in order of seq. Their capacity
+    stays charged.
     """
 
     async def attempt() -> int:

@@ -28,7 +28,6 @@ class Slice:
     claim_id: int
     batch_id: UUID
     service_id: str
-    provider: str
     due: list[Due]
     """In order of slot."""
     reading: Reading
@@ -43,7 +42,9 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """No slice: what stands in the way, and for how long as far as can be told. `wait_s` None: there is no work at all."""
+    """No slice: what stands in the way, and for how long as far as can be told. `wait_s` None: there is no work at
+    all.
+    """
 
     reason: str
     wait_s: float | None = None

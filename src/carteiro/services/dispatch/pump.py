@@ -2,38 +2,22 @@
 
 import asyncio
 import time
-from dataclasses import dataclass, field
 
 import structlog
 
 from carteiro.providers.contract import Provider
 from carteiro.services.dispatch.claim import claim_slice
 from carteiro.services.dispatch.model import Slice
-from carteiro.services.dispatch.recorder import UNREACHABLE, Recorder
-from carteiro.services.dispatch.send import Calls, send_slice
+from carteiro.services.dispatch.recorder import UNREACHABLE
+from carteiro.services.dispatch.send import send_slice
 from carteiro.services.dispatch.spacing import Spacing
-from carteiro.settings import Settings
-from carteiro.storage.pool import Pool
+from carteiro.services.dispatch.station import Station
 
 log = structlog.get_logger(__name__)
 
 LINGER_S = 2.0
 """A pump waits this long at most for something to become possible; the sweep brings it back for what takes longer."""
 POLL_S = 0.25
-
-
-@dataclass(frozen=True, slots=True)
-class Station:
-    """What the pumps of one worker process share."""
-
-    pool: Pool
-    settings: Settings
-    worker_id: str
-    calls: Calls
-    recorder: Recorder
-    stopping: asyncio.Event
-    sending: dict[int, Slice] = field(default_factory=dict)
-    """Slices with calls still to start, by claim: their leases are renewed."""
 
 
 async def pump(station: Station, service_id: str, provider: Provider) -> bool:

@@ -41,8 +41,8 @@ class Verdicts:
 
 
 async def record(pool: Pool, piece: Slice, results: Sequence[Result], flush: int, settings: Settings) -> None:
-    """Write one flush. Calling it again with the same `flush` and results is harmless: after a lost answer to the commit the
-    repeat finds the flush taken.
+    """Write one flush. Calling it again with the same `flush` and results is harmless: after a lost answer to the
+    commit the repeat finds the flush taken.
 
     Locks: the claim, the capacity meters of units that come back, the batch (FOR KEY SHARE), messages in order of seq.
     """
@@ -132,7 +132,9 @@ def _final(move: Move, attempt: int, *, max_attempts: int | None, sends: bool) -
 
 
 async def _note_service(conn: Connection, piece: Slice, verdicts: Verdicts) -> None:
-    """What the calls told about service, senders and submissions. Last, because every worker of the service writes here."""
+    """What the calls told about service, senders and submissions. Last, because every worker of the service writes
+    here.
+    """
     if verdicts.stopped_senders:
         await outcomes.stop_senders(conn, sorted(verdicts.stopped_senders))
     if verdicts.stopped_bms:

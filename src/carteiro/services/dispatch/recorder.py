@@ -42,7 +42,9 @@ class Recorder:
             self._full.set()
 
     async def run(self) -> None:
-        """Until cancelled. Outcomes are kept and tried again while Postgres is away: they are evidence even after the lease."""
+        """Until cancelled. Outcomes are kept and tried again while Postgres is away: they are evidence even after the
+        lease.
+        """
         while True:
             await self._wake.wait()
             try:
@@ -76,7 +78,9 @@ class Recorder:
                 return
 
     async def _flush_apart(self, piece: Slice, results: list[Result]) -> None:
-        """A row that cannot be recorded fails alone: it stays `pending_send`, its lease lapses, the provider's log is asked."""
+        """A row that cannot be recorded fails alone: it stays `pending_send`, its lease lapses, the provider's log is
+        asked.
+        """
         if len(results) == 1:
             log.exception("record_failed", claim_id=piece.claim_id, seq=results[0].due.outgoing.seq)
             return

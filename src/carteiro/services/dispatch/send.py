@@ -32,7 +32,8 @@ class Calls:
 
 
 async def send_slice(piece: Slice, provider: Provider, calls: Calls, note: Note) -> float:
-    """Send every row at its slot and note what came of it, in the order of the answers. Answers the worst lag in seconds.
+    """Send every row at its slot and note what came of it, in the order of the answers. Answers the worst lag in
+    seconds.
 
     A row that is too late for its slot, whose lease is over or whose batch was paused is noted as not started.
     """
@@ -62,7 +63,9 @@ async def _until(piece: Slice, due: Due) -> None:
 
 
 async def _call(piece: Slice, due: Due, provider: Provider, calls: Calls, note: Note) -> float:
-    """One call. The last check stands as close to the write as we can put it; what remains is documented in the architecture."""
+    """One call. The last check stands as close to the write as we can put it; what remains is documented in the
+    architecture.
+    """
     started_s = time.monotonic()
     latest_us = piece.reading.latest_us(started_s)
     lag_s = max(0.0, (latest_us - due.slot_us) / 1e6)

@@ -10,13 +10,17 @@ LONGEST_LEAD_S = 0.2
 
 
 class Spacing:
-    """Multiplicative control by the lag between slot and start: grows while calls start in time, backs off before slots are missed."""
+    """Multiplicative control by the lag between slot and start: grows while calls start in time, backs off before
+    slots are missed.
+    """
 
     def __init__(self, lateness_s: float) -> None:
         self._lateness_s = lateness_s
         self.rate_per_s = FIRST_RATE_PER_S
         self.lead_s = FIRST_LEAD_S
-        """From reading the clock to the claim's commit: slots begin this much later, or the first ones would be missed."""
+        """From reading the clock to the claim's commit: slots begin this much later, or the first ones would be
+        missed.
+        """
 
     @property
     def gap_us(self) -> int:

@@ -24,6 +24,14 @@ WHERE b.service_id = %(service_id)s AND b.status IN ('pending', 'processing')
 ORDER BY b.priority DESC, b.turn_at NULLS FIRST, b.id
 LIMIT 1
 
+-- name: next_due
+-- When the next of the service's batches that waits may be tried again.
+SELECT extract(epoch FROM min(greatest(b.next_attempt_at, b.scheduled_at)) - clock_timestamp())::float
+FROM batch b
+WHERE b.service_id = %(service_id)s AND b.status IN ('pending', 'processing')
+    AND greatest(b.next_attempt_at, b.scheduled_at) > clock_timestamp()
+    AND (b.cursor_seq < b.total OR EXISTS (SELECT FROM message_return r WHERE r.batch_id = b.id))
+
 -- name: lock_batch
 -- Pause and cancel take the row FOR UPDATE: whoever commits first is seen by the other.
 SELECT b.status, b.cursor_seq, (SELECT coalesce(sum(t.pending), 0)::int FROM batch_tally t WHERE t.batch_id = b.id)
@@ -79,8 +87,14 @@ DELETE FROM message_return r USING failed WHERE r.batch_id = %(batch_id)s AND r.
 
 -- name: note_gaps
 INSERT INTO message_return (batch_id, seq)
-SELECT %(batch_id)s, seq FROM unnest(%(seqs)s::int[]) AS seq
+SELECT m.batch_id, m.seq FROM message m
+WHERE m.batch_id = %(batch_id)s AND m.seq > %(cursor_seq)s AND m.seq <= %(reached_seq)s
+    AND m.status = 'pending' AND NOT m.seq = ANY(%(handled)s::int[])
 ON CONFLICT DO NOTHING
+
+-- name: drop_stale_returns
+DELETE FROM message_return r USING message m
+WHERE r.batch_id = %(batch_id)s AND m.batch_id = r.batch_id AND m.seq = r.seq AND m.status <> 'pending'
 
 -- name: start_batch
 UPDATE batch b SET status = e.target, event = e.event, reason = NULL, started_at = coalesce(b.started_at, clock_timestamp())
@@ -88,7 +102,7 @@ FROM lifecycle_edge e
 WHERE b.id = %(batch_id)s AND e.machine = 'batch' AND e.event = 'started' AND e.source = b.status
 
 -- name: advance_batch
-UPDATE batch SET cursor_seq = %(cursor_seq)s, turn_at = clock_timestamp(), blocked_by = NULL, next_attempt_at = NULL
+UPDATE batch SET cursor_seq = least(total, %(cursor_seq)s), turn_at = clock_timestamp(), blocked_by = NULL, next_attempt_at = NULL
 WHERE id = %(batch_id)s
 
 -- name: block_batch

@@ -35,12 +35,6 @@ WITH gone AS (
 )
 DELETE FROM procrastinate_jobs j USING gone WHERE j.queue_name = 'pump.' || gone.id AND j.status = 'todo'
 
--- name: drop_stale_returns
--- A row can leave `pending` without a claim (cancelled, late evidence); what stands for it here would wake pumps for nothing.
-DELETE FROM message_return r
-USING message m
-WHERE m.batch_id = r.batch_id AND m.seq = r.seq AND m.status <> 'pending'
-
 -- name: ensure_partitions
 SELECT ensure_partitions(1, 8)
 

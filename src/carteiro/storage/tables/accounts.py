@@ -1,6 +1,18 @@
 """Who owns what, and whose money it is."""
 
-from sqlalchemy import ARRAY, BigInteger, CheckConstraint, Column, ForeignKey, Index, Integer, LargeBinary, Table, Text, text
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    Table,
+    Text,
+    text,
+)
 
 from carteiro.storage.tables.columns import instant, metadata, one_of, serial, uuid
 
@@ -44,7 +56,14 @@ ledger_entry = Table(
     instant("at", now=True),
     one_of("kind", "grant", "debit", "refund"),
     Index("ledger_entry_once_per_batch_key", "batch_id", "cause", unique=True, postgresql_where=text("seq IS NULL")),
-    Index("ledger_entry_once_per_message_key", "batch_id", "seq", "cause", unique=True, postgresql_where=text("seq IS NOT NULL")),
+    Index(
+        "ledger_entry_once_per_message_key",
+        "batch_id",
+        "seq",
+        "cause",
+        unique=True,
+        postgresql_where=text("seq IS NOT NULL"),
+    ),
     Index(None, "account_id", "id"),
     comment="append-only credit entries behind account.balance",
 )

@@ -2,7 +2,7 @@
 
 from sqlalchemy import ARRAY, BigInteger, CheckConstraint, Column, DateTime, Index, Integer, Table, Text
 
-from carteiro.storage.tables.columns import instant, metadata, one_of, uuid
+from carteiro.storage.tables.columns import metadata, one_of, uuid
 
 capacity_meter = Table(
     "capacity_meter",
@@ -46,7 +46,13 @@ pace_meter = Table(
     metadata,
     Column("kind", Text, primary_key=True),
     Column("owner", Text, primary_key=True),
-    Column("slots_us", ARRAY(BigInteger), nullable=False, server_default="{}", comment="granted instants, epoch microseconds"),
+    Column(
+        "slots_us",
+        ARRAY(BigInteger),
+        nullable=False,
+        server_default="{}",
+        comment="granted instants, epoch microseconds",
+    ),
     Column("counts", ARRAY(Integer), nullable=False, server_default="{}", comment="calls granted at each"),
     one_of("kind", "service", "bm", "sender"),
     postgresql_with={"fillfactor": "50"},

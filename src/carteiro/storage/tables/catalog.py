@@ -1,6 +1,17 @@
 """What operators describe in the catalog file: services, business managers, senders, templates."""
 
-from sqlalchemy import Boolean, CheckConstraint, Column, ForeignKey, Index, Integer, LargeBinary, Table, Text, UniqueConstraint
+from sqlalchemy import (
+    Boolean,
+    CheckConstraint,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    Table,
+    Text,
+    UniqueConstraint,
+)
 from sqlalchemy.dialects.postgresql import DOUBLE_PRECISION, JSONB
 
 from carteiro.storage.tables.columns import instant, metadata, one_of, serial
@@ -13,7 +24,9 @@ service = Table(
     Column("kind", Text, nullable=False, server_default="multibm"),
     Column("provider", Text, nullable=False),
     Column("base_url", Text, nullable=False),
-    Column("api_key_env", Text, nullable=False, comment="name of the environment variable that holds the provider's key"),
+    Column(
+        "api_key_env", Text, nullable=False, comment="name of the environment variable that holds the provider's key"
+    ),
     Column("webhook_token", Text, nullable=False, unique=True, comment="unguessable part of the receipts' URL"),
     Column("category", Text, nullable=False, server_default="UTILITY"),
     Column("messages_per_second", Integer, nullable=False),

@@ -41,7 +41,9 @@ message = Table(
     instant("assumed_at"),
     instant("gave_up_at"),
     instant("unknown_at"),
-    Column("charged", Boolean, comment="frozen when the row changes after its batch was settled; null: as its state says"),
+    Column(
+        "charged", Boolean, comment="frozen when the row changes after its batch was settled; null: as its state says"
+    ),
     PrimaryKeyConstraint("batch_id", "seq"),
     UniqueConstraint("batch_id", "phone_key"),
     one_of("status", *MessageState),
@@ -96,7 +98,9 @@ message_unknown = Table(
     instant("since_at", now=True),
     instant("look_at", now=True),
     Column("absent", SmallInteger, nullable=False, server_default="0", comment="times that the log did not have it"),
-    Column("duplicate", Boolean, nullable=False, server_default="false", comment="its id was known there: never absent"),
+    Column(
+        "duplicate", Boolean, nullable=False, server_default="false", comment="its id was known there: never absent"
+    ),
     Index(None, "look_at"),
     comment="rows whose outcome is to be looked up",
 )

@@ -1,6 +1,18 @@
 """The provider's later word: stored raw first, then merged; and our word to the client."""
 
-from sqlalchemy import BigInteger, Column, ForeignKey, Identity, Index, Integer, LargeBinary, PrimaryKeyConstraint, Table, Text, text
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    text,
+)
 from sqlalchemy.dialects.postgresql import JSONB
 
 from carteiro.storage.tables.columns import instant, metadata, one_of, serial, uuid

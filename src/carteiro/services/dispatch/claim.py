@@ -1,0 +1,195 @@
+"""The claim: one transaction that takes a slice of one batch, its senders, its slots and its capacity."""
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+from math import ceil
+
+from carteiro.domain.capacity import bucket_of
+from carteiro.domain.lifecycle import BatchState
+from carteiro.domain.outcomes import Outgoing
+from carteiro.domain.planning import Plan, Rotation, Slot, plan_slots
+from carteiro.services.dispatch.clock import Reading, from_us, to_us
+from carteiro.services.dispatch.ground import Ground, lock_ground
+from carteiro.services.dispatch.holds import hold_at_start, tidy_holds
+from carteiro.services.dispatch.model import Due, Nothing, Slice
+from carteiro.services.dispatch.rows import Ready, advance, take_ready
+from carteiro.services.dispatch.spacing import Spacing
+from carteiro.services.dispatch.station import Station
+from carteiro.settings import Settings
+from carteiro.storage import capacity, claims
+from carteiro.storage.capacity import Unit
+from carteiro.storage.claims import Assigned, Service, Turn
+from carteiro.storage.pool import Connection, retry_serialization, transact
+
+NO_LOG_SLICE_S = 0.05
+"""Where the provider has no log, what a crash leaves unknown stays unknown: claim less at a time."""
+RETRY_CAPACITY_S = 60.0
+"""When to look again while no bucket is due to be released."""
+POLL_S = 0.05
+"""When to look again for what other workers hold at this moment: calls in flight, locked rows."""
+
+
+async def claim_slice(station: Station, service_id: str, spacing: Spacing, *, has_log: bool) -> Slice | Nothing:
+    """Claim a slice of the batch whose turn it is, or say what stands in the way.
+
+    Locks, in this order: the service, capacity meters, pace meters, the batch, its rows. Everything is read after the
+    service's lock, so that an operator's change (`max_inflight`, a stopped sender, a lowered limit) holds from the
+    next claim on. Committed before the first byte of a call; killed before the commit, nothing happened.
+    """
+    settings = station.settings
+    slice_s = settings.slice_s if has_log else min(settings.slice_s, NO_LOG_SLICE_S)
+
+    async def attempt() -> Slice | Nothing:
+        async with transact(station.pool) as conn:
+            return await _claim(conn, station, service_id, spacing, slice_s)
+
+    claimed = await retry_serialization(attempt)
+    if isinstance(claimed, Slice):
+        spacing.learn_claim(time.monotonic() - claimed.reading.asked_s)
+    return claimed
+
+
+async def _claim(
+    conn: Connection, station: Station, service_id: str, spacing: Spacing, slice_s: float
+) -> Slice | Nothing:
+    settings = station.settings
+    await claims.lock_service(conn, service_id)
+    asked_s = time.monotonic()
+    service = await claims.read_service(conn, service_id)
+    if service is None or not service.active:
+        return Nothing("service_stopped")
+    reading = Reading(to_us(service.now), asked_s, time.monotonic())
+    if service.wait_until is not None:
+        return Nothing(service.wait_reason or "waiting", (service.wait_until - service.now).total_seconds())
+    allowance = in_flight_allowance(service, slice_s) - service.in_flight
+    if allowance <= 0:
+        return Nothing("in_flight", POLL_S)
+
+    turn = await claims.next_turn(conn, service_id)
+    if turn is None:
+        return Nothing("idle", await claims.next_due_s(conn, service_id))
+    ground = await lock_ground(conn, service_id, service, turn, settings)
+    locked = await claims.lock_batch(conn, turn.batch_id)
+    if locked is None:
+        return Nothing("raced", 0.0)
+    status, cursor_seq, pending = locked
+    if not ground.lanes:
+        return await _without_sender(conn, turn, service)
+    if status == BatchState.PENDING:
+        await claims.start_batch(conn, turn.batch_id)
+        await hold_at_start(conn, turn.batch_id, ground, Rotation(service.rotation), pending)
+
+    most = min(allowance, settings.slice_max, spacing.rows_in(slice_s), ceil(service.messages_per_second * slice_s))
+    ready = await take_ready(conn, turn, cursor_seq, most)
+    start_us = reading.database_us + round(spacing.lead_s * 1e6)
+    plan = plan_slots(
+        len(ready.going),
+        service=ground.service_calendar,
+        lanes=ground.lanes,
+        rooms=ground.rooms,
+        rotation=Rotation(service.rotation),
+        start_us=start_us,
+        horizon_us=start_us + round(slice_s * 1e6),
+        gap_us=spacing.gap_us,
+    )
+    if ready.going and not plan.slots:
+        return await _blocked(conn, turn, ground, plan, reading, settings)
+    ready.keep_first(len(plan.slots))
+    await advance(conn, turn.batch_id, cursor_seq, ready)
+    await tidy_holds(conn, turn.batch_id, ground, plan.slots, pending - len(ready.rows))
+    if not plan.slots:
+        return Nothing("gap", POLL_S)
+    return await _open(conn, station, service_id, service, turn, ground, reading, ready, plan.slots)
+
+
+def in_flight_allowance(service: Service, slice_s: float) -> int:
+    """Rows that all workers may hold together: the operator's `max_inflight`, else twice what the rate keeps under way.
+
+    A row is under way from its claim on, so a slice's length counts beside the provider's latency.
+    """
+    if service.max_inflight is not None:
+        return service.max_inflight
+    return max(1, ceil(service.messages_per_second * (service.latency_s + slice_s) * 2))
+
+
+async def _without_sender(conn: Connection, turn: Turn, service: Service) -> Nothing:
+    reason = "no sender of the account is active with an approved submission of this template"
+    if not await claims.fail_batch(conn, turn.batch_id, code="NO_ACTIVE_SENDERS", reason=reason):
+        next_attempt_at = service.now + timedelta(seconds=RETRY_CAPACITY_S)
+        await claims.block_batch(conn, turn.batch_id, blocked_by="no_active_senders", next_attempt_at=next_attempt_at)
+    return Nothing("no_active_senders", 0.0)
+
+
+async def _blocked(
+    conn: Connection, turn: Turn, ground: Ground, plan: Plan, reading: Reading, settings: Settings
+) -> Nothing:
+    """Say on the batch why it waits and until when. Its turn passes, so that others are not held up by it."""
+    now = from_us(reading.database_us)
+    if plan.next_us is not None:
+        reason, next_attempt_at = "pacing", from_us(plan.next_us) - timedelta(seconds=settings.slice_s / 2)
+    else:
+        reason, next_attempt_at = "capacity", now + timedelta(seconds=RETRY_CAPACITY_S)
+        oldest_at = await capacity.oldest_bucket_at(conn, ground.meters)
+        if oldest_at is not None:
+            frees_at = oldest_at + timedelta(seconds=settings.window_s + settings.bucket_s)
+            next_attempt_at = min(next_attempt_at, max(frees_at, now))
+    await claims.block_batch(conn, turn.batch_id, blocked_by=reason, next_attempt_at=next_attempt_at)
+    return Nothing(reason, 0.0)
+
+
+async def _open(
+    conn: Connection,
+    station: Station,
+    service_id: str,
+    service: Service,
+    turn: Turn,
+    ground: Ground,
+    reading: Reading,
+    ready: Ready,
+    slots: Sequence[Slot],
+) -> Slice:
+    """Charge the units, keep the calendars, move the rows to `pending_send`."""
+    settings = station.settings
+    notify_url = f"{settings.public_url}/webhooks/{service.provider}/{service.webhook_token}"
+    due = [
+        Due(
+            outgoing=Outgoing(
+                batch_id=turn.batch_id,
+                seq=row.seq,
+                sender=slot.lane.sender_id,
+                to=row.address,
+                template_name=ground.candidates[slot.lane.sender_id].physical_name,
+                language=turn.template_language,
+                placeholders=parameters.placeholders,
+                header=parameters.header,
+                buttons=parameters.buttons,
+                notify_url=notify_url,
+            ),
+            slot_us=slot.at_us,
+            unit=_unit(slot, settings),
+            attempt=row.attempt,
+        )
+        for (row, parameters), slot in zip(ready.going, slots, strict=True)
+    ]
+    from_holds = Counter(slot.lane.business_manager_id for slot in slots if slot.from_hold)
+    await capacity.charge(conn, turn.batch_id, [row.unit for row in due], from_holds, ground.limits)
+    await claims.write_pace(
+        conn, {pace_id: calendar.trimmed(reading.database_us) for pace_id, calendar in ground.granted().items()}
+    )
+    claim_id, lease_until = await claims.open_claim(
+        conn,
+        batch_id=turn.batch_id,
+        service_id=service_id,
+        worker_id=station.worker_id,
+        rows=[Assigned(row.outgoing.seq, from_us(row.slot_us), row.unit) for row in due],
+        lease_s=settings.lease_s,
+    )
+    return Slice(claim_id, turn.batch_id, service_id, due, reading, lease_until)
+
+
+def _unit(slot: Slot, settings: Settings) -> Unit:
+    """One unit, in the bucket of the latest instant at which the call may be accepted."""
+    latest_at = from_us(slot.at_us) + timedelta(seconds=settings.lateness_s + settings.call_timeout_s)
+    return Unit(slot.lane.business_manager_id, slot.lane.sender_id, bucket_of(latest_at, settings.bucket_s))

@@ -1,0 +1,128 @@
+"""The ground a claim stands on: meters, calendars and holds of every eligible sender, read under their locks."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from carteiro.domain.capacity import ManagerMeter, SenderMeter, free_room
+from carteiro.domain.pacing import Calendar, Pace
+from carteiro.domain.planning import Lane, Room
+from carteiro.settings import Settings
+from carteiro.storage import capacity, claims, pools
+from carteiro.storage.capacity import Meter, MeterId
+from carteiro.storage.claims import PaceId, Service, Turn
+from carteiro.storage.pool import Connection
+from carteiro.storage.pools import Candidate
+
+SECOND_US = 1_000_000
+MINUTE_US = 60 * SECOND_US
+
+
+@dataclass(slots=True)
+class Ground:
+    """What one claim may use. `lanes`, `rooms` and `calendars` are worked on by the plan."""
+
+    candidates: dict[str, Candidate]
+    managers: list[ManagerMeter]
+    senders: list[SenderMeter]
+    limits: dict[MeterId, int | None]
+    holds: dict[str, int]
+    """The batch's own, per BM; also on BMs that have no eligible sender left."""
+    calendars: dict[PaceId, Calendar]
+    service_calendar: Calendar
+    lanes: list[Lane]
+    rooms: dict[str, Room]
+
+    def hold(self, business_manager_id: str, n: int) -> None:
+        """Note `n` units that were held just now: they come out of the free room."""
+        room = self.rooms[business_manager_id]
+        room.held += n
+        if room.free is not None:
+            room.free -= n
+        self.holds[business_manager_id] = self.holds.get(business_manager_id, 0) + n
+
+    def granted(self) -> dict[PaceId, Calendar]:
+        """The calendars in which the plan granted something."""
+        return {pace_id: calendar for pace_id, calendar in self.calendars.items() if calendar.granted}
+
+    @property
+    def meters(self) -> set[MeterId]:
+        return set(self.limits)
+
+
+async def lock_ground(conn: Connection, service_id: str, service: Service, turn: Turn, settings: Settings) -> Ground:
+    """Read who may send the batch, lock their meters and calendars in order, and read those."""
+    candidates = await pools.read_candidates(
+        conn,
+        account_id=turn.account_id,
+        template_name=turn.template_name,
+        template_language=turn.template_language,
+        signature=turn.template_signature,
+    )
+    held_on = await capacity.read_holds(conn, turn.batch_id)
+    limits: dict[MeterId, int | None] = {("bm", c.business_manager_id): c.bm_limit for c in candidates}
+    limits |= {("sender", c.sender_id): c.daily_limit for c in candidates}
+    meters = await capacity.lock_meters(
+        conn, set(limits) | {("bm", bm) for bm in held_on}, keep_s=settings.window_s + settings.bucket_s
+    )
+    holds = await capacity.read_holds(conn, turn.batch_id)
+    paces = _paces(service_id, service, candidates, round(settings.lateness_s * SECOND_US))
+    stored = await claims.lock_pace(conn, list(paces))
+    calendars = {pace_id: Calendar(pace, *stored[pace_id]) for pace_id, pace in paces.items()}
+
+    managers = [
+        ManagerMeter(bm, limits["bm", bm], meters["bm", bm].used, meters["bm", bm].held) for bm in _managers(candidates)
+    ]
+    senders = [_sender(candidate, meters) for candidate in candidates]
+    return Ground(
+        candidates={candidate.sender_id: candidate for candidate in candidates},
+        managers=managers,
+        senders=senders,
+        limits=limits,
+        holds=holds,
+        calendars=calendars,
+        service_calendar=calendars["service", service_id],
+        lanes=[_lane(candidate, sender, calendars) for candidate, sender in zip(candidates, senders, strict=True)],
+        rooms={manager.id: _room(manager, senders, holds) for manager in managers},
+    )
+
+
+def _managers(candidates: Iterable[Candidate]) -> list[str]:
+    return sorted({candidate.business_manager_id for candidate in candidates})
+
+
+def _paces(service_id: str, service: Service, candidates: Iterable[Candidate], lateness_us: int) -> dict[PaceId, Pace]:
+    """The meters that are paced at all: service and senders by the second, business managers by the minute."""
+    paces = {("service", service_id): Pace(service.messages_per_second, SECOND_US, lateness_us)}
+    for candidate in candidates:
+        if candidate.bm_messages_per_minute is not None:
+            paces["bm", candidate.business_manager_id] = Pace(candidate.bm_messages_per_minute, MINUTE_US, lateness_us)
+        if candidate.messages_per_second is not None:
+            paces["sender", candidate.sender_id] = Pace(candidate.messages_per_second, SECOND_US, lateness_us)
+    return paces
+
+
+def _sender(candidate: Candidate, meters: dict[MeterId, Meter]) -> SenderMeter:
+    used = meters["sender", candidate.sender_id].used
+    return SenderMeter(
+        candidate.sender_id, candidate.business_manager_id, candidate.quality, candidate.daily_limit, used
+    )
+
+
+def _lane(candidate: Candidate, sender: SenderMeter, calendars: dict[PaceId, Calendar]) -> Lane:
+    paced = (("sender", candidate.sender_id), ("bm", candidate.business_manager_id))
+    return Lane(
+        sender.id,
+        sender.business_manager_id,
+        sender.quality,
+        sender.used,
+        sender.rest,
+        tuple(calendars[pace_id] for pace_id in paced if pace_id in calendars),
+    )
+
+
+def _room(manager: ManagerMeter, senders: list[SenderMeter], holds: dict[str, int]) -> Room:
+    """Own hold and free room; a hold that a lowered limit no longer covers waits like any other row."""
+    own = holds.get(manager.id, 0)
+    rest = None if manager.limit is None else max(0, manager.limit - manager.used)
+    held = own if rest is None else min(own, rest)
+    return Room(held, free_room(manager, [s for s in senders if s.business_manager_id == manager.id]))

@@ -1,0 +1,65 @@
+"""Which rows of a batch go next: those given back, then the cursor's; rendered, or failed by the guard."""
+
+from dataclasses import dataclass
+from uuid import UUID
+
+from carteiro.domain.templates import GuardFailure, Parameters, render_parameters
+from carteiro.storage import claims
+from carteiro.storage.claims import Row, Turn
+from carteiro.storage.pool import Connection
+
+REACH = 4
+"""How many rows beyond those asked for the cursor looks, past rows that are no longer pending."""
+
+
+@dataclass(slots=True)
+class Ready:
+    """Locked rows in order of seq, sorted by what can be done with them."""
+
+    rows: list[Row]
+    going: list[tuple[Row, Parameters]]
+    guarded: dict[int, str]
+    """seq -> code of the guard."""
+    reach: int
+
+    def keep_first(self, n: int) -> None:
+        """Only `n` rows got a slot: from the first that did not, all rows stay as they are."""
+        if n == len(self.going):
+            return
+        stop_seq = self.going[n][0].seq
+        self.rows = [row for row in self.rows if row.seq < stop_seq]
+        self.guarded = {seq: code for seq, code in self.guarded.items() if seq < stop_seq}
+        del self.going[n:]
+
+
+async def take_ready(conn: Connection, turn: Turn, cursor_seq: int, most: int) -> Ready:
+    """Lock up to `most` rows and render them."""
+    rows = await claims.take_rows(conn, turn.batch_id, cursor_seq, most, reach=most * REACH)
+    going: list[tuple[Row, Parameters]] = []
+    guarded: dict[int, str] = {}
+    for row in rows:
+        rendered = render_parameters(turn.template_content, row.placeholders, row.extra, turn.header)
+        if isinstance(rendered, GuardFailure):
+            guarded[row.seq] = rendered.code
+        else:
+            going.append((row, rendered))
+    return Ready(rows, going, guarded, most * REACH)
+
+
+async def advance(conn: Connection, batch_id: UUID, cursor_seq: int, ready: Ready) -> None:
+    """Fail what the guard refused and move the cursor over what was handled.
+
+    Rows that it passes although somebody else had them locked are kept where returned rows are kept. Where nothing
+    was found, the cursor moves on over rows that are no longer pending.
+    """
+    await claims.fail_guarded(conn, batch_id, ready.guarded)
+    fresh = [row.seq for row in ready.rows if row.fresh]
+    reached_seq = cursor_seq
+    if fresh:
+        reached_seq = fresh[-1]
+    elif not ready.rows:
+        reached_seq = cursor_seq + ready.reach
+        await claims.drop_stale_returns(conn, batch_id)
+    if reached_seq - cursor_seq != len(fresh):
+        await claims.note_gaps(conn, batch_id, cursor_seq, reached_seq, fresh)
+    await claims.advance_batch(conn, batch_id, reached_seq)

@@ -1,0 +1,22 @@
+"""What the pumps of one worker process share."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from carteiro.services.dispatch.model import Slice
+from carteiro.services.dispatch.recorder import Recorder
+from carteiro.services.dispatch.send import Calls
+from carteiro.settings import Settings
+from carteiro.storage.pool import Pool
+
+
+@dataclass(frozen=True, slots=True)
+class Station:
+    pool: Pool
+    settings: Settings
+    worker_id: str
+    calls: Calls
+    recorder: Recorder
+    stopping: asyncio.Event
+    sending: dict[int, Slice] = field(default_factory=dict)
+    """Slices with calls still to start, by claim: their leases are renewed."""
