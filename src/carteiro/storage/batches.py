@@ -1,0 +1,151 @@
+"""Batches as rows: drafts, their opening, and reports."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from psycopg import AsyncConnection
+from psycopg.rows import args_row
+from psycopg.types.json import Jsonb
+
+from carteiro.storage.statements import load
+
+SQL = load("batches")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A batch as it is inserted; the names are those of the columns."""
+
+    id: UUID
+    account_id: str
+    billing_account_id: str
+    service_id: str
+    total: int
+    charge_rule: str
+    template_name: str
+    template_language: str
+    template_signature: bytes
+    template_content: Mapping[str, Any]
+    request_signature: bytes
+    header: Mapping[str, str] | None = None
+    reference: str | None = None
+    callback_url: str | None = None
+    on_capacity: str = "reject"
+    skipped: Mapping[str, Any] | None = None
+    max_attempts: int | None = None
+    scheduled_at: datetime | None = None
+    expires_at: datetime | None = None
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A batch with its counts, all of one instant (`read_at`)."""
+
+    id: UUID
+    service_id: str
+    status: str
+    reason: str | None
+    error_code: str | None
+    blocked_by: str | None
+    next_attempt_at: datetime | None
+    total: int
+    debited: int
+    charged: int
+    refunded: int
+    template_name: str
+    template_language: str
+    reference: str | None
+    callback_url: str | None
+    on_capacity: str
+    skipped: dict[str, Any] | None
+    max_attempts: int | None
+    created_at: datetime
+    scheduled_at: datetime | None
+    expires_at: datetime | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    settled_at: datetime | None
+    pending: int
+    pending_send: int
+    unknown: int
+    sent: int
+    delivered: int
+    seen: int
+    failed: int
+    unsent: int
+    answered: int
+    """Calls that got their answer in the minute before `read_at`."""
+    read_at: datetime
+
+
+async def set_actor(conn: AsyncConnection[Any], actor: str) -> None:
+    """Who acts in this transaction, for the audit rows."""
+    await conn.execute(SQL.set_actor, {"actor": actor})
+
+
+async def lock_service(conn: AsyncConnection[Any], service_id: str) -> None:
+    """Wait for whoever takes capacity or claims rows of the service, until this transaction ends. Read after it."""
+    await conn.execute(SQL.lock_service, {"service_id": service_id})
+
+
+async def add_draft(conn: AsyncConnection[Any], draft: Draft) -> None:
+    """Insert a batch that neither clients nor pumps see."""
+    values = {name: getattr(draft, name) for name in Draft.__dataclass_fields__}
+    for name in ("template_content", "header", "skipped"):
+        values[name] = None if values[name] is None else Jsonb(values[name])
+    await conn.execute(SQL.add_draft, values)
+
+
+async def open_draft(conn: AsyncConnection[Any], batch_id: UUID, *, event: str, debited: int) -> bool:
+    """Make the draft visible by `event` (opened or moderated). False: it is gone, or no draft any more."""
+    cursor = await conn.execute(SQL.open, {"batch_id": batch_id, "event": event, "debited": debited})
+    return await cursor.fetchone() is not None
+
+
+async def drop_draft(conn: AsyncConnection[Any], batch_id: UUID) -> bool:
+    """Delete a draft with its rows. False: it was opened meanwhile, or is being opened."""
+    cursor = await conn.execute(SQL.lock_draft, {"batch_id": batch_id})
+    if await cursor.fetchone() is None:
+        return False
+    await conn.execute(SQL.drop_draft, {"batch_id": batch_id})
+    return True
+
+
+async def abandoned_drafts(conn: AsyncConnection[Any], *, older_than_s: float) -> list[UUID]:
+    cursor = await conn.execute(SQL.abandoned_drafts, {"older_than_s": older_than_s})
+    return [batch_id for (batch_id,) in await cursor.fetchall()]
+
+
+async def read_owner(conn: AsyncConnection[Any], batch_id: UUID) -> str | None:
+    """The account of a batch that is not a draft."""
+    cursor = await conn.execute(SQL.owner, {"batch_id": batch_id})
+    row = await cursor.fetchone()
+    return row[0] if row else None
+
+
+async def read_reports(
+    conn: AsyncConnection[Any],
+    account_id: str,
+    *,
+    batch_id: UUID | None = None,
+    status: str | None = None,
+    before_id: UUID | None = None,
+    limit: int = 1,
+) -> list[Report]:
+    """The account's batches, newest first: one of them, or those of a state, below `before_id`. Drafts are left out."""
+    async with conn.cursor(row_factory=args_row(Report)) as cursor:
+        await cursor.execute(
+            SQL.report,
+            {
+                "account_id": account_id,
+                "batch_id": batch_id,
+                "status": status,
+                "before_id": before_id,
+                "limit": limit,
+            },
+        )
+        return await cursor.fetchall()

@@ -1,0 +1,104 @@
+"""Messages as rows: loaded in bulk, read page by page."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import msgspec
+from psycopg import AsyncConnection
+from psycopg.rows import args_row
+
+from carteiro.storage.statements import load
+
+SQL = load("messages")
+
+ROWS_IN_CHUNK = 5_000
+"""Rows formatted and written at a time: the event loop gets its turn in between."""
+
+# What COPY's text form and an array literal inside it give a meaning to.
+_SPECIAL = re.compile(r'[\\"\t\n\r]')
+_ESCAPED = {
+    "\\": "\\\\\\\\",  # once for the array, once more for COPY
+    '"': '\\\\"',
+    "\t": "\\t",
+    "\n": "\\n",
+    "\r": "\\r",
+}
+
+
+class NewMessage(NamedTuple):
+    """One contact as it will be sent. `phone_key` is unique in its batch."""
+
+    phone_key: int
+    address: str
+    """E.164 digits without the plus."""
+    placeholders: Sequence[str]
+    extra: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    seq: int
+    address: str
+    status: str
+    code: str | None
+    attempt: int
+    sender_id: str | None
+    business_manager_id: str | None
+    provider_id: str | None
+    sent_at: datetime | None
+    delivered_at: datetime | None
+    seen_at: datetime | None
+    failed_at: datetime | None
+
+
+async def load_messages(conn: AsyncConnection[Any], batch_id: UUID, rows: Sequence[NewMessage]) -> None:
+    """Insert all rows of a batch, numbered from 1, by COPY. Strings must hold no NUL character: Postgres has none."""
+    async with conn.cursor() as cursor:
+        async with cursor.copy(SQL.copy_messages) as copy:
+            for chunk in _message_lines(batch_id, rows):
+                await copy.write(chunk)
+        async with cursor.copy(SQL.copy_content) as copy:
+            for chunk in _content_lines(batch_id, rows):
+                await copy.write(chunk)
+
+
+async def read_page(
+    conn: AsyncConnection[Any], batch_id: UUID, *, after_seq: int, status: str | None, limit: int
+) -> list[Listed]:
+    """Messages in order of seq, after `after_seq`, of one state or all."""
+    async with conn.cursor(row_factory=args_row(Listed)) as cursor:
+        await cursor.execute(SQL.page, {"batch_id": batch_id, "after_seq": after_seq, "status": status, "limit": limit})
+        return await cursor.fetchall()
+
+
+def _message_lines(batch_id: UUID, rows: Sequence[NewMessage]) -> Iterator[str]:
+    for start in range(0, len(rows), ROWS_IN_CHUNK):
+        chunk = rows[start : start + ROWS_IN_CHUNK]
+        yield "".join(f"{batch_id}\t{seq}\t{row.phone_key}\n" for seq, row in enumerate(chunk, start + 1))
+
+
+def _content_lines(batch_id: UUID, rows: Sequence[NewMessage]) -> Iterator[str]:
+    for start in range(0, len(rows), ROWS_IN_CHUNK):
+        chunk = rows[start : start + ROWS_IN_CHUNK]
+        yield "".join(
+            f"{batch_id}\t{seq}\t{row.address}\t{_array(row.placeholders)}\t{_json(row.extra)}\n"
+            for seq, row in enumerate(chunk, start + 1)
+        )
+
+
+def _array(values: Sequence[str]) -> str:
+    if not values:
+        return "{}"
+    if _SPECIAL.search("".join(values)):
+        values = [_SPECIAL.sub(lambda found: _ESCAPED[found[0]], value) for value in values]
+    return '{"' + '","'.join(values) + '"}'
+
+
+def _json(value: dict[str, Any] | None) -> str:
+    if value is None:
+        return "\\N"
+    return msgspec.json.encode(value).decode().replace("\\", "\\\\")

@@ -1,0 +1,133 @@
+-- What operators describe in the catalog file.
+
+-- name: lock_catalog
+SELECT pg_advisory_xact_lock(hashtextextended('catalog', 0))
+
+-- name: accounts
+SELECT id, bills_to FROM account ORDER BY id
+
+-- name: services
+SELECT id, account_id, kind, provider, base_url, api_key_env, category, messages_per_second, charge_rule, min_batch_size,
+    rotation, test_mode, max_inflight, active
+FROM service ORDER BY id
+
+-- name: business_managers
+SELECT id, daily_limit_override, messages_per_minute, active FROM business_manager ORDER BY id
+
+-- name: senders
+SELECT id, business_manager_id, quality, status, daily_limit, use_waba_limit, messages_per_second, active,
+    ARRAY(SELECT a.account_id FROM sender_account a WHERE a.sender_id = s.id ORDER BY a.account_id) AS accounts
+FROM sender s ORDER BY id
+
+-- name: templates
+SELECT name, language, category, content, signature FROM template ORDER BY name, language
+
+-- name: submissions
+SELECT t.name AS template, t.language, s.business_manager_id, s.physical_name, s.status, s.signature
+FROM submission s JOIN template t ON t.id = s.template_id
+ORDER BY t.name, t.language, s.business_manager_id
+
+-- name: put_account
+INSERT INTO account (id, callback_secret) VALUES (%(id)s, %(callback_secret)s) ON CONFLICT (id) DO NOTHING
+
+-- name: put_billing
+UPDATE account SET bills_to = %(bills_to)s WHERE id = %(id)s
+
+-- name: put_service
+INSERT INTO service (id, account_id, kind, provider, base_url, api_key_env, webhook_token, category, messages_per_second,
+    charge_rule, min_batch_size, rotation, test_mode, max_inflight, active)
+VALUES (%(id)s, %(account_id)s, %(kind)s, %(provider)s, %(base_url)s, %(api_key_env)s, %(webhook_token)s, %(category)s,
+    %(messages_per_second)s, %(charge_rule)s, %(min_batch_size)s, %(rotation)s, %(test_mode)s, %(max_inflight)s, %(active)s)
+ON CONFLICT (id) DO UPDATE SET account_id = excluded.account_id, kind = excluded.kind, provider = excluded.provider,
+    base_url = excluded.base_url, api_key_env = excluded.api_key_env, category = excluded.category,
+    messages_per_second = excluded.messages_per_second, charge_rule = excluded.charge_rule,
+    min_batch_size = excluded.min_batch_size, rotation = excluded.rotation, test_mode = excluded.test_mode,
+    max_inflight = excluded.max_inflight, active = excluded.active
+
+-- name: put_business_manager
+INSERT INTO business_manager (id, daily_limit_override, messages_per_minute, active)
+VALUES (%(id)s, %(daily_limit_override)s, %(messages_per_minute)s, %(active)s)
+ON CONFLICT (id) DO UPDATE SET daily_limit_override = excluded.daily_limit_override,
+    messages_per_minute = excluded.messages_per_minute, active = excluded.active
+
+-- name: put_sender
+INSERT INTO sender (id, business_manager_id, quality, status, daily_limit, use_waba_limit, messages_per_second, active)
+VALUES (%(id)s, %(business_manager_id)s, %(quality)s, %(status)s, %(daily_limit)s, %(use_waba_limit)s,
+    %(messages_per_second)s, %(active)s)
+ON CONFLICT (id) DO UPDATE SET business_manager_id = excluded.business_manager_id, quality = excluded.quality,
+    status = excluded.status, daily_limit = excluded.daily_limit, use_waba_limit = excluded.use_waba_limit,
+    messages_per_second = excluded.messages_per_second, active = excluded.active
+
+-- name: drop_sender_accounts
+DELETE FROM sender_account WHERE sender_id = %(id)s AND account_id <> ALL(%(accounts)s::text[])
+
+-- name: put_sender_accounts
+INSERT INTO sender_account (sender_id, account_id)
+SELECT %(id)s, account_id FROM unnest(%(accounts)s::text[]) AS account_id
+ON CONFLICT DO NOTHING
+
+-- name: put_template
+INSERT INTO template (name, language, category, content, signature)
+VALUES (%(name)s, %(language)s, %(category)s, %(content)s, %(signature)s)
+ON CONFLICT (name, language) DO UPDATE SET category = excluded.category, content = excluded.content,
+    signature = excluded.signature
+
+-- name: put_submission
+INSERT INTO submission (template_id, business_manager_id, physical_name, status, signature)
+SELECT t.id, %(business_manager_id)s, %(physical_name)s, %(status)s, %(signature)s
+FROM template t WHERE t.name = %(template)s AND t.language = %(language)s
+ON CONFLICT (template_id, business_manager_id) DO UPDATE SET physical_name = excluded.physical_name,
+    status = excluded.status, signature = excluded.signature
+
+-- name: deactivate_service
+UPDATE service SET active = false WHERE id = %(id)s
+
+-- name: deactivate_business_manager
+UPDATE business_manager SET active = false WHERE id = %(id)s
+
+-- name: deactivate_sender
+UPDATE sender SET active = false WHERE id = %(id)s
+
+-- name: drop_template
+DELETE FROM template WHERE name = %(name)s AND language = %(language)s
+
+-- name: drop_submission
+DELETE FROM submission s USING template t
+WHERE t.id = s.template_id AND t.name = %(template)s AND t.language = %(language)s
+    AND s.business_manager_id = %(business_manager_id)s
+
+-- name: ensure_meters
+INSERT INTO capacity_meter (kind, owner)
+SELECT 'bm', id FROM business_manager UNION ALL SELECT 'sender', id FROM sender
+ON CONFLICT DO NOTHING
+
+-- name: ensure_pace
+INSERT INTO pace_meter (kind, owner)
+SELECT 'service', id FROM service UNION ALL SELECT 'bm', id FROM business_manager UNION ALL SELECT 'sender', id FROM sender
+ON CONFLICT DO NOTHING
+
+-- name: ensure_health
+INSERT INTO service_health (service_id) SELECT id FROM service ON CONFLICT DO NOTHING
+
+-- name: service
+SELECT s.id, s.account_id, coalesce(a.bills_to, a.id), s.category, s.charge_rule, s.min_batch_size, s.rotation, s.test_mode,
+    s.active
+FROM service s JOIN account a ON a.id = s.account_id
+WHERE s.id = %(service_id)s
+
+-- name: connection
+SELECT provider, base_url, api_key_env FROM service WHERE id = %(service_id)s
+
+-- name: template
+SELECT name, language, category, content, signature FROM template WHERE name = %(name)s AND language = %(language)s
+
+-- name: template_usable
+-- Some business manager in which the account has a sender holds an approved copy that equals the template.
+SELECT EXISTS (
+    SELECT FROM submission sub
+    JOIN template t ON t.id = sub.template_id
+    JOIN sender s ON s.business_manager_id = sub.business_manager_id
+    JOIN sender_account sa ON sa.sender_id = s.id
+    WHERE t.name = %(name)s AND t.language = %(language)s AND sa.account_id = %(account_id)s
+        AND sub.status = 'APPROVED' AND sub.signature = %(signature)s
+)
