@@ -81,13 +81,14 @@ async def add_batch(
 ) -> UUID:
     """A batch whose messages, seq from 1, have the named pasts, and which went through the named batch events.
 
-    Messages know their facts since `at`. `held` is what the batch still holds on BM.
+    Messages were claimed and know their facts since `at`. `held` is what the batch still holds on BM.
     """
     batch_id = uuid7()
     await conn.execute(
         "INSERT INTO batch (id, account_id, billing_account_id, service_id, total, debited, refunded, charge_rule,"
         " template_name, template_language, template_signature, template_content, request_signature, callback_url,"
-        " reference) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, 'order_update', 'pt_BR', '', '{}', '', %s, %s)",
+        " reference, turn_at)"
+        " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, 'order_update', 'pt_BR', '', '{}', '', %s, %s, %s)",
         (
             batch_id,
             ACCOUNT,
@@ -99,6 +100,7 @@ async def add_batch(
             charge_rule,
             callback_url,
             reference,
+            at,
         ),
     )
     await conn.execute(

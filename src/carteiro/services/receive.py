@@ -11,6 +11,7 @@ from psycopg import InterfaceError, OperationalError
 
 from carteiro.domain.lifecycle import MessageState
 from carteiro.domain.outcomes import Fact, FactKind, Parsed, message_key
+from carteiro.services.finalise import fold_tallies
 from carteiro.storage import receipts
 from carteiro.storage.facts import merge_facts
 from carteiro.storage.pool import Connection, Pool, retry_serialization, transact
@@ -39,15 +40,21 @@ async def apply_payloads(pool: Pool, parser_of: Callable[[str], Parse], *, limit
     Locks: inbox rows (skipping locked ones), batches in order of id (FOR KEY SHARE), messages in order of seq.
     """
 
-    async def attempt() -> int:
+    async def attempt() -> tuple[int, set[UUID]]:
         async with transact(pool) as conn:
             payloads = await receipts.take_payloads(conn, limit=limit)
-            if payloads:
-                await receipts.record_receipts(conn, await _apply(conn, payloads, parser_of))
-                await receipts.clear_inbox(conn, payloads)
-            return len(payloads)
+            if not payloads:
+                return 0, set()
+            told = await _apply(conn, payloads, parser_of)
+            await receipts.record_receipts(conn, told)
+            await receipts.clear_inbox(conn, payloads)
+        return len(payloads), {row.batch_id for row in told if row.batch_id and row.result is Result.APPLIED}
 
-    return await retry_serialization(attempt)
+    taken, touched = await retry_serialization(attempt)
+    if touched:
+        # Settled batches still get receipts, and the sweep folds only the unsettled ones.
+        await fold_tallies(pool, sorted(touched))
+    return taken
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,11 +86,11 @@ SELECT count(*)::int, max(seq) FROM moved
 -- name: tall_unsettled
 SELECT b.id FROM batch b
 WHERE b.settled_at IS NULL
-    AND (SELECT count(*) FROM (SELECT FROM batch_tally t WHERE t.batch_id = b.id LIMIT %(rows)s + 1) some) > %(rows)s
+    AND (SELECT count(*) FROM (SELECT FROM batch_tally t WHERE t.batch_id = b.id LIMIT %(rows)s + 1) few) > %(rows)s
 
 -- name: tall_among
 SELECT b.id FROM unnest(%(batch_ids)s::uuid[]) AS b (id)
-WHERE (SELECT count(*) FROM (SELECT FROM batch_tally t WHERE t.batch_id = b.id LIMIT %(rows)s + 1) some) > %(rows)s
+WHERE (SELECT count(*) FROM (SELECT FROM batch_tally t WHERE t.batch_id = b.id LIMIT %(rows)s + 1) few) > %(rows)s
 
 -- name: fold_tally
 -- One statement: a snapshot has either the rows or their sum. Rows that another fold holds are left to it.
