@@ -15,7 +15,6 @@ from carteiro.storage.pool import Pool, transact
 from tests.support.batches import ACCOUNT, BM, SENT_AT, Connection, add_batch, add_service, one, status_of
 
 SETTINGS = Settings()
-DAY_S = 86_400.0
 
 CHARGED_EITHER_WAY = ["delivered", "seen", "assumed"]
 CHARGED_IN_FULL = ["failed", "guarded", "gave_up"]
@@ -264,7 +263,7 @@ async def test_receipts_and_settlement_at_once_agree_on_what_was_charged(pool: P
 
 async def test_what_got_no_receipt_in_time_is_taken_for_delivered(pool: Pool, db: Connection) -> None:
     batch = await add_batch(db, ["sent", "sent", "failed", "unknown"])
-    assert await assume_delivered(pool, older_than_s=DAY_S) == 2
+    assert await assume_delivered(pool, SETTINGS) == 2
     cursor = await db.execute("SELECT seq, status, event, assumed_at IS NOT NULL FROM message ORDER BY seq")
     assert await cursor.fetchall() == [
         (1, "delivered", "assumed", True),
@@ -273,18 +272,18 @@ async def test_what_got_no_receipt_in_time_is_taken_for_delivered(pool: Pool, db
         (4, "unknown", "lost", False),
     ]
     assert await one(db, "SELECT seqs FROM message_event WHERE event = 'assumed'") == [1, 2]
-    assert await assume_delivered(pool, older_than_s=DAY_S) == 0
+    assert await assume_delivered(pool, SETTINGS) == 0
     assert await status_of(db, batch, 4) == "unknown"
 
 
 async def test_what_was_sent_lately_keeps_waiting(pool: Pool, db: Connection) -> None:
     now = datetime.now(UTC)
-    young = await add_batch(db, ["sent"], at=now - timedelta(seconds=DAY_S - 60))
+    young = await add_batch(db, ["sent"], at=now - timedelta(hours=23))
     mixed = await add_batch(db, ["sent", "sent"])
     await db.execute("UPDATE message SET sent_at = %s WHERE batch_id = %s AND seq = 2", (now, mixed))
     still_claimed = await add_batch(db, ["sent"])
     await db.execute("UPDATE batch SET turn_at = %s WHERE id = %s", (now, still_claimed))
-    assert await assume_delivered(pool, older_than_s=DAY_S) == 1
+    assert await assume_delivered(pool, SETTINGS) == 1
     assert await status_of(db, mixed) == "delivered"
     assert await status_of(db, young) == "sent"
     assert await status_of(db, still_claimed) == "sent"
@@ -295,8 +294,8 @@ async def test_assuming_goes_in_slices_up_to_the_limit(
 ) -> None:
     monkeypatch.setattr("carteiro.services.finalise.ASSUME_SLICE", 4)
     await add_batch(db, ["sent", "seen"] * 10)
-    assert await assume_delivered(pool, older_than_s=DAY_S, limit=5) == 8
-    assert await assume_delivered(pool, older_than_s=DAY_S, limit=5) == 2
+    assert await assume_delivered(pool, SETTINGS, limit=5) == 8
+    assert await assume_delivered(pool, SETTINGS, limit=5) == 2
     assert await one(db, "SELECT count(*) FROM message WHERE status = 'delivered'") == 10
 
 
@@ -309,7 +308,7 @@ async def test_assumptions_and_receipts_at_once_give_what_the_receipts_say(pool:
                 await conn.execute("SELECT FROM batch WHERE id = %s FOR KEY SHARE", [batch])
                 await merge_facts(conn, batch, [Fact(batch, seq, FactKind.FAILED, SENT_AT)])
 
-    await asyncio.gather(tell(), *(assume_delivered(pool, older_than_s=DAY_S) for _ in range(3)))
+    await asyncio.gather(tell(), *(assume_delivered(pool, SETTINGS) for _ in range(3)))
     assert await one(db, "SELECT count(*) FROM message WHERE status = 'failed'") == 60
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from carteiro.domain.outcomes import Fact, FactKind, Parsed, parse_message_key
 from carteiro.services import receive
-from carteiro.services.receive import apply_payloads, store_payload
+from carteiro.services.receive import apply_all, apply_payloads, store_payload
 from carteiro.storage.pool import Pool
 from tests.support.batches import (
     ACCOUNT,
@@ -58,11 +58,6 @@ def body(*items: object) -> bytes:
 
 async def post(pool: Pool, *items: object) -> None:
     assert await store_payload(pool, "infobip", TOKEN, body(*items))
-
-
-async def apply_all(pool: Pool) -> None:
-    while await apply_payloads(pool, parser_of):
-        pass
 
 
 async def results(conn: Connection) -> list[str]:
@@ -119,11 +114,11 @@ async def test_an_applied_payload_leaves_the_inbox_and_a_row_for_each_item(pool:
 async def test_a_repeated_payload_changes_nothing(pool: Pool, db: Connection) -> None:
     batch = await add_batch(db, ["sent"])
     await post(pool, item(batch, "delivered"))
-    await apply_all(pool)
+    await apply_all(pool, parser_of)
     before = await one(db, "SELECT message::text FROM message")
     await post(pool, item(batch, "delivered"))
     await post(pool, item(batch, "delivered", LATER + timedelta(seconds=9)))
-    await apply_all(pool)
+    await apply_all(pool, parser_of)
     assert await one(db, "SELECT message::text FROM message") == before
     assert await results(db) == ["applied", "repeated", "repeated"]
     assert await one(db, "SELECT count(*) FROM message_event WHERE event = 'delivered'") == 1
@@ -134,7 +129,7 @@ async def test_each_item_is_judged_by_itself(pool: Pool, db: Connection) -> None
     batch = await add_batch(db, ["delivered"])
     await post(pool, item(batch, "delivered"), item(batch, "seen"))
     await post(pool, item(batch, "seen"))
-    await apply_all(pool)
+    await apply_all(pool, parser_of)
     assert await results(db) == ["repeated", "applied", "repeated"]
     assert await status_of(db, batch) == "seen"
 
@@ -142,7 +137,7 @@ async def test_each_item_is_judged_by_itself(pool: Pool, db: Connection) -> None
 async def test_an_earlier_time_of_a_known_fact_is_news(pool: Pool, db: Connection) -> None:
     batch = await add_batch(db, ["delivered"])
     await post(pool, item(batch, "delivered", SENT_AT - timedelta(seconds=1)))
-    await apply_all(pool)
+    await apply_all(pool, parser_of)
     assert await results(db) == ["applied"]
     assert await one(db, "SELECT delivered_at FROM message") == SENT_AT - timedelta(seconds=1)
 
@@ -152,7 +147,7 @@ async def test_an_earlier_time_of_a_known_fact_is_news(pool: Pool, db: Connectio
 async def test_a_receipt_may_come_before_our_own_record(pool: Pool, db: Connection, past: str, kind: str) -> None:
     batch = await add_batch(db, [past])
     await post(pool, item(batch, kind))
-    await apply_all(pool)
+    await apply_all(pool, parser_of)
     assert await status_of(db, batch) == kind
     assert await results(db) == ["applied"]
     assert await one(db, "SELECT count(*) FROM message_unknown") == 0
@@ -162,7 +157,7 @@ async def test_a_receipt_may_come_before_our_own_record(pool: Pool, db: Connecti
 async def test_a_row_that_had_been_given_back_is_charged_its_capacity_again(pool: Pool, db: Connection) -> None:
     batch = await add_batch(db, ["given_back"])
     await post(pool, item(batch, "delivered"))
-    await apply_all(pool)
+    await apply_all(pool, parser_of)
     cursor = await db.execute("SELECT owner, used FROM capacity_meter ORDER BY owner")
     assert await cursor.fetchall() == [(SENDER, 1), (BM, 1)]
 
@@ -175,7 +170,7 @@ async def test_a_receipt_of_an_unsent_message_is_flagged_and_moves_nothing(
     batch = await add_batch(db, [past], events=["opened", "started", "cancelled"])
     before = await one(db, "SELECT message::text FROM message")
     await post(pool, item(batch, kind))
-    await apply_all(pool)
+    await apply_all(pool, parser_of)
     assert await one(db, "SELECT message::text FROM message") == before
     assert await results(db) == ["late"]
     assert await one(db, "SELECT balance FROM account WHERE id = %s", ACCOUNT) == 0
@@ -193,7 +188,7 @@ async def test_what_names_no_message_of_ours_is_an_orphan_and_stays_visible(pool
         item(stranger, "delivered"),
         {"id": "someone else's \x00 id", "kind": "delivered"},
     )
-    await apply_all(pool)
+    await apply_all(pool, parser_of)
     cursor = await db.execute("SELECT batch_id, seq, detail FROM receipt WHERE result = 'orphan' ORDER BY detail")
     assert await cursor.fetchall() == [
         (batch, None, f"{batch.hex}-0"),
@@ -230,7 +225,7 @@ async def test_what_cannot_be_written_fails_alone(pool: Pool, db: Connection) ->
     for seq in range(1, 10):
         at = SENT_AT - timedelta(hours=1)
         await post(pool, item(batch, "delivered", at.replace(tzinfo=None) if seq == 5 else at, seq=seq))
-    await apply_all(pool)
+    await apply_all(pool, parser_of)
     cursor = await db.execute("SELECT seq, result FROM receipt ORDER BY seq")
     assert dict(await cursor.fetchall()) == {seq: "malformed" if seq == 5 else "applied" for seq in range(1, 10)}
     assert await one(db, "SELECT count(*) FROM message WHERE delivered_at < %s", SENT_AT) == 8
@@ -239,7 +234,7 @@ async def test_what_cannot_be_written_fails_alone(pool: Pool, db: Connection) ->
 async def test_foreign_text_is_made_fit_to_be_kept(pool: Pool, db: Connection) -> None:
     batch = await add_batch(db, ["sent"])
     await post(pool, item(batch, "failed", code="E\x00C", provider_id="x" * 500))
-    await apply_all(pool)
+    await apply_all(pool, parser_of)
     code, provider_id = await one(db, "SELECT code, provider_id FROM message")
     assert (code, len(provider_id)) == ("E\N{REPLACEMENT CHARACTER}C", 200)
 
@@ -247,7 +242,7 @@ async def test_foreign_text_is_made_fit_to_be_kept(pool: Pool, db: Connection) -
 async def test_a_provider_that_nobody_can_read_is_noted_as_malformed(pool: Pool, db: Connection) -> None:
     await db.execute("UPDATE service SET provider = 'pigeon'")
     assert await store_payload(pool, "pigeon", TOKEN, b"[]")
-    await apply_all(pool)
+    await apply_all(pool, parser_of)
     assert await one(db, "SELECT result, detail FROM receipt") == ("malformed", "KeyError")
 
 
@@ -293,6 +288,6 @@ async def test_an_applier_that_dies_leaves_the_payload_in_the_inbox(
         with pytest.raises(asyncio.CancelledError):
             await apply_payloads(pool, parser_of)
     assert await status_of(db, batch) == "sent"
-    await apply_all(pool)
+    await apply_all(pool, parser_of)
     assert await status_of(db, batch) == "delivered"
     assert await results(db) == ["applied"]

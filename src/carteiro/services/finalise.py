@@ -56,11 +56,12 @@ async def finalise_due(pool: Pool, settings: Settings, *, limit: int = 100) -> l
     return settled
 
 
-async def assume_delivered(pool: Pool, *, older_than_s: float, limit: int = ASSUME_ROWS) -> int:
-    """Take messages for delivered that were sent `older_than_s` ago and have no receipt; how many, about `limit`.
+async def assume_delivered(pool: Pool, settings: Settings, *, limit: int = ASSUME_ROWS) -> int:
+    """Take messages for delivered that have no receipt so long after they were sent; how many, about `limit` at most.
 
     Looks at unsettled batches of which nothing was claimed for as long.
     """
+    older_than_s = settings.assume_delivered_after_s
     async with pool.connection() as conn:
         batch_ids = await settlement.overdue(conn, older_than_s=older_than_s)
     assumed = 0

@@ -57,6 +57,14 @@ async def apply_payloads(pool: Pool, parser_of: Callable[[str], Parse], *, limit
     return taken
 
 
+async def apply_all(pool: Pool, parser_of: Callable[[str], Parse]) -> int:
+    """Merge until nothing is left that others have not taken; how many payloads."""
+    applied = 0
+    while taken := await apply_payloads(pool, parser_of):
+        applied += taken
+    return applied
+
+
 @dataclass(frozen=True, slots=True)
 class _Item:
     """One fact and the payload that told it."""
