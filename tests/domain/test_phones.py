@@ -136,5 +136,7 @@ def test_what_is_not_a_phone_says_why(raw, problem):
 
 
 def test_dedupe_keeps_the_first_of_each_person():
-    raws = ["+5511987654321", "+5511912345678", "(11) 8765-4321", "11 98765-4321", "11 3333-4444"]
-    assert dedupe([parse(raw) for raw in raws]) == ([0, 1, 4], [(2, 0), (3, 0)])
+    raws = ["+5511987654321", "?", "+5511912345678", "(11) 8765-4321", "11 98765-4321", "11 3333-4444", "?"]
+    kept, duplicates = dedupe([parse(raw) for raw in raws])
+    assert kept == {position: parse(raws[position]) for position in (0, 2, 5)}
+    assert duplicates == [(3, 0), (4, 0)]
