@@ -165,7 +165,7 @@ CREATE TABLE message (
     unknown_at TIMESTAMP WITH TIME ZONE,
     charged BOOLEAN,
     CONSTRAINT message_pkey PRIMARY KEY (batch_id, seq),
-    CONSTRAINT message_batch_id_phone_key_key UNIQUE (batch_id, phone_key),
+    CONSTRAINT message_phone_key_batch_id_key UNIQUE (phone_key, batch_id),
     CONSTRAINT message_status_check CHECK (status IN ('pending', 'pending_send', 'unknown', 'sent', 'delivered', 'seen', 'failed', 'unsent'))
 )
  PARTITION BY RANGE (batch_id);
@@ -718,7 +718,7 @@ CREATE TRIGGER message_inserted AFTER INSERT ON message REFERENCING NEW TABLE AS
     FOR EACH STATEMENT EXECUTE FUNCTION record_message_insert();
 
 -- Transition tables have no statistics: left to itself the planner would join them by nested loops.
-CREATE FUNCTION record_message_change() RETURNS trigger LANGUAGE plpgsql SET enable_nestloop = off AS $$
+CREATE FUNCTION record_message_change() RETURNS trigger LANGUAGE plpgsql SET enable_nestloop = off SET jit = off AS $$
 BEGIN
     WITH moved AS MATERIALIZED (
         SELECT n.batch_id, n.seq, n.event, o.status AS from_status, n.status AS to_status, n.claim_id, n.attempt,
@@ -735,7 +735,7 @@ BEGIN
         coalesce(sum(d) FILTER (WHERE s = 'pending'), 0), coalesce(sum(d) FILTER (WHERE s = 'pending_send'), 0), coalesce(sum(d) FILTER (WHERE s = 'unknown'), 0),
         coalesce(sum(d) FILTER (WHERE s = 'sent'), 0), coalesce(sum(d) FILTER (WHERE s = 'delivered'), 0), coalesce(sum(d) FILTER (WHERE s = 'seen'), 0),
         coalesce(sum(d) FILTER (WHERE s = 'failed'), 0), coalesce(sum(d) FILTER (WHERE s = 'unsent'), 0)
-    FROM moved CROSS JOIN LATERAL (VALUES (from_status, -1), (to_status, 1)) AS delta (s, d)
+    FROM (SELECT batch_id, from_status AS s, -1 AS d FROM moved UNION ALL SELECT batch_id, to_status, 1 FROM moved) AS delta
     GROUP BY batch_id;
     RETURN NULL;
 END

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from psycopg import AsyncConnection
@@ -42,6 +43,21 @@ class Template:
     signature: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class AccountSender:
+    """A sender that an account may use now, with its business manager. Limits are per window; None: no such limit."""
+
+    id: str
+    business_manager_id: str
+    limit: int | None
+    used: int
+    bm_limit: int | None
+    bm_used: int
+    bm_held: int
+    bm_oldest_bucket_at: datetime | None
+    """The start of the oldest bucket that still holds units."""
+
+
 async def read_service(conn: AsyncConnection[Any], service_id: str) -> Service | None:
     async with conn.cursor(row_factory=args_row(Service)) as cursor:
         await cursor.execute(SQL.service, {"service_id": service_id})
@@ -76,6 +92,13 @@ async def is_usable(conn: AsyncConnection[Any], template: Template, account_id: 
     )
     row = await cursor.fetchone()
     return bool(row and row[0])
+
+
+async def read_account_senders(conn: AsyncConnection[Any], account_id: str, *, keep_s: float) -> list[AccountSender]:
+    """In order of id. `keep_s`: window + bucket, how long a bucket counts."""
+    async with conn.cursor(row_factory=args_row(AccountSender)) as cursor:
+        await cursor.execute(SQL.account_capacity, {"account_id": account_id, "keep_s": keep_s})
+        return await cursor.fetchall()
 
 
 async def lock(conn: AsyncConnection[Any]) -> None:

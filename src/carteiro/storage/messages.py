@@ -4,13 +4,14 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 import msgspec
 from psycopg import AsyncConnection
 from psycopg.rows import args_row
 
+from carteiro.domain.requests import Row
 from carteiro.storage.statements import load
 
 SQL = load("messages")
@@ -29,16 +30,6 @@ _ESCAPED = {
 }
 
 
-class NewMessage(NamedTuple):
-    """One contact as it will be sent. `phone_key` is unique in its batch."""
-
-    phone_key: int
-    address: str
-    """E.164 digits without the plus."""
-    placeholders: Sequence[str]
-    extra: dict[str, Any] | None
-
-
 @dataclass(frozen=True, slots=True)
 class Listed:
     seq: int
@@ -55,8 +46,8 @@ class Listed:
     failed_at: datetime | None
 
 
-async def load_messages(conn: AsyncConnection[Any], batch_id: UUID, rows: Sequence[NewMessage]) -> None:
-    """Insert all rows of a batch, numbered from 1, by COPY. Strings must hold no NUL character: Postgres has none."""
+async def load_messages(conn: AsyncConnection[Any], batch_id: UUID, rows: Sequence[Row]) -> None:
+    """Insert all rows of a batch by COPY. No text may hold a NUL character: Postgres has none."""
     async with conn.cursor() as cursor:
         async with cursor.copy(SQL.copy_messages) as copy:
             for chunk in _message_lines(batch_id, rows):
@@ -75,18 +66,17 @@ async def read_page(
         return await cursor.fetchall()
 
 
-def _message_lines(batch_id: UUID, rows: Sequence[NewMessage]) -> Iterator[str]:
+def _message_lines(batch_id: UUID, rows: Sequence[Row]) -> Iterator[str]:
     for start in range(0, len(rows), ROWS_IN_CHUNK):
         chunk = rows[start : start + ROWS_IN_CHUNK]
-        yield "".join(f"{batch_id}\t{seq}\t{row.phone_key}\n" for seq, row in enumerate(chunk, start + 1))
+        yield "".join(f"{batch_id}\t{row.seq}\t{row.identity}\n" for row in chunk)
 
 
-def _content_lines(batch_id: UUID, rows: Sequence[NewMessage]) -> Iterator[str]:
+def _content_lines(batch_id: UUID, rows: Sequence[Row]) -> Iterator[str]:
     for start in range(0, len(rows), ROWS_IN_CHUNK):
         chunk = rows[start : start + ROWS_IN_CHUNK]
         yield "".join(
-            f"{batch_id}\t{seq}\t{row.address}\t{_array(row.placeholders)}\t{_json(row.extra)}\n"
-            for seq, row in enumerate(chunk, start + 1)
+            f"{batch_id}\t{row.seq}\t{row.address}\t{_array(row.placeholders)}\t{_json(row.extra)}\n" for row in chunk
         )
 
 

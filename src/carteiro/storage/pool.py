@@ -70,7 +70,7 @@ def session_dsn(dsn: str, application_name: str) -> str:
         dsn,
         application_name=application_name,
         connect_timeout=CONNECT_TIMEOUT_S,
-        options=f"{options} -c TimeZone=UTC -c default_transaction_isolation=read\\ committed".strip(),
+        options=f"{options} -c TimeZone=UTC -c jit=off -c default_transaction_isolation=read\\ committed".strip(),
     )
 
 

@@ -131,3 +131,24 @@ SELECT EXISTS (
     WHERE t.name = %(name)s AND t.language = %(language)s AND sa.account_id = %(account_id)s
         AND sub.status = 'APPROVED' AND sub.signature = %(signature)s
 )
+
+-- name: account_capacity
+-- The senders that the account may use at present, whatever the template, with what they and their business managers have used.
+-- From the buckets still in the window, not from the meters: those release a bucket only when somebody claims or creates.
+SELECT s.id, s.business_manager_id, CASE WHEN s.use_waba_limit THEN NULL ELSE s.daily_limit END, own.used,
+    coalesce(bm.daily_limit_override, bm.daily_limit_synced), theirs.used, coalesce(m.held, 0), theirs.oldest_at
+FROM sender_account sa
+JOIN sender s ON s.id = sa.sender_id
+JOIN business_manager bm ON bm.id = s.business_manager_id
+LEFT JOIN capacity_meter m ON m.kind = 'bm' AND m.owner = bm.id
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(b.used), 0)::int AS used FROM capacity_bucket b
+    WHERE b.kind = 'sender' AND b.owner = s.id AND b.bucket_at > clock_timestamp() - make_interval(secs => %(keep_s)s)
+) own
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(b.used), 0)::int AS used, min(b.bucket_at) FILTER (WHERE b.used > 0) AS oldest_at FROM capacity_bucket b
+    WHERE b.kind = 'bm' AND b.owner = bm.id AND b.bucket_at > clock_timestamp() - make_interval(secs => %(keep_s)s)
+) theirs
+WHERE sa.account_id = %(account_id)s AND s.active AND s.status = 'ACTIVE' AND bm.active
+    AND (s.stopped_until IS NULL OR s.stopped_until <= clock_timestamp())
+ORDER BY s.id

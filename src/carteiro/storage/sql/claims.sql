@@ -1,4 +1,5 @@
--- The hot path: a slice of one batch is claimed, its outcomes are recorded, lapsed claims are closed.
+-- The hot path: a slice of one batch is claimed. Rows are named by `seq = ANY(...)` beside the join: without it a batch that was
+-- not analysed yet would be read whole.
 
 -- name: lock_service
 SELECT pg_advisory_xact_lock(hashtextextended('service:' || %(service_id)s, 0))
@@ -69,7 +70,7 @@ WITH opened AS (
         unnest(%(seqs)s::int[], %(senders)s::text[], %(bms)s::text[], %(slots)s::timestamptz[], %(buckets)s::timestamptz[])
             AS t (seq, sender_id, bm, slot_at, bucket_at),
         lifecycle_edge e
-    WHERE m.batch_id = %(batch_id)s AND m.seq = t.seq AND e.machine = 'message' AND e.event = 'claimed' AND e.source = m.status
+    WHERE m.batch_id = %(batch_id)s AND m.seq = t.seq AND m.seq = ANY(%(seqs)s::int[]) AND e.machine = 'message' AND e.event = 'claimed' AND e.source = m.status
     RETURNING m.seq
 ), taken AS (
     DELETE FROM message_return r USING claimed WHERE r.batch_id = %(batch_id)s AND r.seq = claimed.seq
@@ -80,7 +81,7 @@ SELECT opened.id, opened.lease_until, (SELECT count(*)::int FROM claimed) FROM o
 WITH failed AS (
     UPDATE message m SET status = e.target, event = e.event, failed_at = clock_timestamp(), code = t.code
     FROM unnest(%(seqs)s::int[], %(codes)s::text[]) AS t (seq, code), lifecycle_edge e
-    WHERE m.batch_id = %(batch_id)s AND m.seq = t.seq AND e.machine = 'message' AND e.event = 'guarded' AND e.source = m.status
+    WHERE m.batch_id = %(batch_id)s AND m.seq = t.seq AND m.seq = ANY(%(seqs)s::int[]) AND e.machine = 'message' AND e.event = 'guarded' AND e.source = m.status
     RETURNING m.seq
 )
 DELETE FROM message_return r USING failed WHERE r.batch_id = %(batch_id)s AND r.seq = failed.seq

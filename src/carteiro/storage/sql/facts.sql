@@ -19,7 +19,7 @@ WITH told AS (
         coalesce(m.provider_id, t.provider_id) AS provider_id,
         CASE WHEN t.code IS NOT NULL AND (m.failed_at IS NULL OR t.failed_at < m.failed_at) THEN t.code ELSE m.code END AS code
     FROM told t JOIN message m ON m.batch_id = %(batch_id)s AND m.seq = t.seq
-    WHERE %(claim_id)s::bigint IS NULL OR m.claim_id = %(claim_id)s
+    WHERE m.seq = ANY(%(seqs)s::int[]) AND (%(claim_id)s::bigint IS NULL OR m.claim_id = %(claim_id)s)
     ORDER BY m.seq
     FOR UPDATE OF m
 ), judged AS (
@@ -49,7 +49,7 @@ WITH told AS (
     FROM judged j
     JOIN batch b ON b.id = %(batch_id)s
     LEFT JOIN lifecycle_edge e ON e.machine = 'message' AND e.event = j.event AND e.source = j.status
-    WHERE m.batch_id = %(batch_id)s AND m.seq = j.seq AND j.news
+    WHERE m.batch_id = %(batch_id)s AND m.seq = j.seq AND m.seq = ANY(%(seqs)s::int[]) AND j.news
         -- An unsent message keeps its state and its money; one that was never claimed cannot have gone.
         AND j.status <> 'unsent' AND j.claim_id IS NOT NULL
     RETURNING m.seq, m.status

@@ -20,14 +20,14 @@ WITH told AS (
     FROM told t
     JOIN message m ON m.batch_id = %(batch_id)s AND m.seq = t.seq
     JOIN lifecycle_edge e ON e.machine = 'message' AND e.event = t.event AND e.source = m.status
-    WHERE m.claim_id = %(claim_id)s
+    WHERE m.seq = ANY(%(seqs)s::int[]) AND m.claim_id = %(claim_id)s
     ORDER BY m.seq
     FOR UPDATE OF m
 ), moved AS (
     UPDATE message m SET status = h.target, event = h.event, attempt = m.attempt + h.attempts, code = coalesce(h.code, m.code),
         failed_at = CASE WHEN h.event = 'exhausted' THEN clock_timestamp() ELSE m.failed_at END,
         unknown_at = CASE WHEN h.event = 'lost' THEN coalesce(m.unknown_at, clock_timestamp()) ELSE m.unknown_at END
-    FROM held h WHERE m.batch_id = %(batch_id)s AND m.seq = h.seq
+    FROM held h WHERE m.batch_id = %(batch_id)s AND m.seq = h.seq AND m.seq = ANY(%(seqs)s::int[])
     RETURNING m.seq
 ), returned AS (
     INSERT INTO message_return (batch_id, seq, available_at)

@@ -45,7 +45,8 @@ message = Table(
         "charged", Boolean, comment="frozen when the row changes after its batch was settled; null: as its state says"
     ),
     PrimaryKeyConstraint("batch_id", "seq"),
-    UniqueConstraint("batch_id", "phone_key"),
+    # By phone first: a look-up by batch alone must never be tempted to read a million rows through it.
+    UniqueConstraint("phone_key", "batch_id"),
     one_of("status", *MessageState),
     postgresql_partition_by="RANGE (batch_id)",
     comment="no index on status and none with it in its predicate: state changes stay HOT",
