@@ -184,8 +184,8 @@ async def test_the_callback_is_queued_with_the_totals(pool: Pool, db: Connection
         "batch_id": str(batch),
         "reference": "nov-1",
         "status": "cancelled",
+        "total": 4,
         "counts": {
-            "total": 4,
             "pending": 0,
             "pending_send": 0,
             "unknown": 0,

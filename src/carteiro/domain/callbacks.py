@@ -74,11 +74,12 @@ def batch_payload(
     batch_id: UUID,
     reference: str | None,
     status: str,
+    total: int,
     counts: Mapping[str, int],
     money: Mapping[str, int],
     error_code: str | None,
 ) -> dict[str, Any]:
-    """The body of a callback about a settled batch. `counts` per message state, `money` in credits."""
+    """The body of a callback about a settled batch. `counts` per message state sum to `total`, `money` in credits."""
     return {
         "type": event,
         "timestamp": settled_at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
@@ -86,6 +87,7 @@ def batch_payload(
             "batch_id": str(batch_id),
             "reference": reference,
             "status": status,
+            "total": total,
             "counts": dict(counts),
             "money": dict(money),
             "error_code": error_code,

@@ -132,7 +132,8 @@ async def _pay(conn: Connection, batch_id: UUID, batch: Unsettled, counts: Mappi
         batch_id=batch_id,
         reference=batch.reference,
         status=settled.status,
-        counts={"total": batch.total} | dict(counts),
+        total=batch.total,
+        counts={str(state): n for state, n in counts.items()},
         money={"debited": batch.debited, "charged": charged, "refunded": settled.refunded},
         error_code=batch.error_code,
     )
