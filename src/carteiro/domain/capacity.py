@@ -102,10 +102,12 @@ def _level(n: int, rooms: dict[str, int], tier: Sequence[SenderMeter]) -> dict[s
     level = _highest(lambda level: sum(poured(level).values()) <= n, max((s.used for s in tier), default=0) + n)
     taken = poured(level)
     left = n - sum(taken.values())
-    for manager_id, more in poured(level + 1).items():
-        extra = min(left, more - taken[manager_id])
-        taken[manager_id] += extra
-        left -= extra
+    # Too few to raise the level once more: of the senders at it, those that the rotation would choose first.
+    for sender in sorted(tier, key=lambda sender: sender.id):
+        manager_id = sender.business_manager_id
+        if left and taken[manager_id] < rooms[manager_id] and _up_to(sender, level + 1) > _up_to(sender, level):
+            taken[manager_id] += 1
+            left -= 1
     return taken
 
 
