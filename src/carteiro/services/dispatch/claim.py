@@ -70,7 +70,7 @@ async def _claim(
     turn = await claims.next_turn(conn, service_id)
     if turn is None:
         return Nothing("idle", await claims.next_due_s(conn, service_id))
-    ground = await lock_ground(conn, service_id, service, turn, settings)
+    ground = await lock_ground(conn, service_id, service, turn, settings, reading.database_us)
     locked = await claims.lock_batch(conn, turn.batch_id)
     if locked is None:
         return Nothing("raced", 0.0)
@@ -176,7 +176,7 @@ async def _open(
     from_holds = Counter(slot.lane.business_manager_id for slot in slots if slot.from_hold)
     await capacity.charge(conn, turn.batch_id, [row.unit for row in due], from_holds, ground.limits)
     await claims.write_pace(
-        conn, {pace_id: calendar.trimmed(reading.database_us) for pace_id, calendar in ground.granted().items()}
+        conn, {pace_id: calendar.trimmed(reading.database_us) for pace_id, calendar in ground.granted(slots).items()}
     )
     claim_id, lease_until = await claims.open_claim(
         conn,

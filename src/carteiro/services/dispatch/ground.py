@@ -4,17 +4,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from carteiro.domain.capacity import ManagerMeter, SenderMeter, free_room
-from carteiro.domain.pacing import Calendar, Pace
-from carteiro.domain.planning import Lane, Room
+from carteiro.domain.pacing import MINUTE_US, SECOND_US, Calendar, open_calendar
+from carteiro.domain.planning import Lane, Room, Slot
 from carteiro.settings import Settings
 from carteiro.storage import capacity, claims, pools
 from carteiro.storage.capacity import Meter, MeterId
 from carteiro.storage.claims import PaceId, Service, Turn
 from carteiro.storage.pool import Connection
 from carteiro.storage.pools import Candidate
-
-SECOND_US = 1_000_000
-MINUTE_US = 60 * SECOND_US
 
 
 @dataclass(slots=True)
@@ -40,16 +37,23 @@ class Ground:
             room.free -= n
         self.holds[business_manager_id] = self.holds.get(business_manager_id, 0) + n
 
-    def granted(self) -> dict[PaceId, Calendar]:
-        """The calendars in which the plan granted something."""
-        return {pace_id: calendar for pace_id, calendar in self.calendars.items() if calendar.granted}
+    def granted(self, slots: Iterable[Slot]) -> dict[PaceId, Calendar]:
+        """The calendars in which these slots were granted."""
+        used = {pace_id for slot in slots for pace_id in _paced_by(slot.lane.sender_id, slot.lane.business_manager_id)}
+        return {
+            pace_id: calendar
+            for pace_id, calendar in self.calendars.items()
+            if pace_id in used or calendar is self.service_calendar
+        }
 
     @property
     def meters(self) -> set[MeterId]:
         return set(self.limits)
 
 
-async def lock_ground(conn: Connection, service_id: str, service: Service, turn: Turn, settings: Settings) -> Ground:
+async def lock_ground(
+    conn: Connection, service_id: str, service: Service, turn: Turn, settings: Settings, now_us: int
+) -> Ground:
     """Read who may send the batch, lock their meters and calendars in order, and read those."""
     candidates = await pools.read_candidates(
         conn,
@@ -65,9 +69,19 @@ async def lock_ground(conn: Connection, service_id: str, service: Service, turn:
         conn, set(limits) | {("bm", bm) for bm in held_on}, keep_s=settings.window_s + settings.bucket_s
     )
     holds = await capacity.read_holds(conn, turn.batch_id)
-    paces = _paces(service_id, service, candidates, round(settings.lateness_s * SECOND_US))
+    paces = _paces(service_id, service, candidates)
     stored = await claims.lock_pace(conn, list(paces))
-    calendars = {pace_id: Calendar(pace, *stored[pace_id]) for pace_id, pace in paces.items()}
+    calendars = {
+        pace_id: open_calendar(
+            limit,
+            window_us,
+            round(settings.lateness_s * SECOND_US),
+            now_us=now_us,
+            times_us=stored[pace_id][0],
+            counts=stored[pace_id][1],
+        )
+        for pace_id, (limit, window_us) in paces.items()
+    }
 
     managers = [
         ManagerMeter(bm, limits["bm", bm], meters["bm", bm].used, meters["bm", bm].held) for bm in _managers(candidates)
@@ -90,14 +104,14 @@ def _managers(candidates: Iterable[Candidate]) -> list[str]:
     return sorted({candidate.business_manager_id for candidate in candidates})
 
 
-def _paces(service_id: str, service: Service, candidates: Iterable[Candidate], lateness_us: int) -> dict[PaceId, Pace]:
-    """The meters that are paced at all: service and senders by the second, business managers by the minute."""
-    paces = {("service", service_id): Pace(service.messages_per_second, SECOND_US, lateness_us)}
+def _paces(service_id: str, service: Service, candidates: Iterable[Candidate]) -> dict[PaceId, tuple[int, int]]:
+    """The meters that are paced at all, as (calls, window): service and senders by the second, BMs by the minute."""
+    paces: dict[PaceId, tuple[int, int]] = {("service", service_id): (service.messages_per_second, SECOND_US)}
     for candidate in candidates:
         if candidate.bm_messages_per_minute is not None:
-            paces["bm", candidate.business_manager_id] = Pace(candidate.bm_messages_per_minute, MINUTE_US, lateness_us)
+            paces["bm", candidate.business_manager_id] = candidate.bm_messages_per_minute, MINUTE_US
         if candidate.messages_per_second is not None:
-            paces["sender", candidate.sender_id] = Pace(candidate.messages_per_second, SECOND_US, lateness_us)
+            paces["sender", candidate.sender_id] = candidate.messages_per_second, SECOND_US
     return paces
 
 
@@ -109,7 +123,7 @@ def _sender(candidate: Candidate, meters: dict[MeterId, Meter]) -> SenderMeter:
 
 
 def _lane(candidate: Candidate, sender: SenderMeter, calendars: dict[PaceId, Calendar]) -> Lane:
-    paced = (("sender", candidate.sender_id), ("bm", candidate.business_manager_id))
+    paced = _paced_by(candidate.sender_id, candidate.business_manager_id)
     return Lane(
         sender.id,
         sender.business_manager_id,
@@ -118,6 +132,10 @@ def _lane(candidate: Candidate, sender: SenderMeter, calendars: dict[PaceId, Cal
         sender.rest,
         tuple(calendars[pace_id] for pace_id in paced if pace_id in calendars),
     )
+
+
+def _paced_by(sender_id: str, business_manager_id: str) -> tuple[PaceId, PaceId]:
+    return ("sender", sender_id), ("bm", business_manager_id)
 
 
 def _room(manager: ManagerMeter, senders: list[SenderMeter], holds: dict[str, int]) -> Room:
