@@ -1,0 +1,42 @@
+"""The application: routes, authentication, problems, the OpenAPI document."""
+
+from litestar import Litestar, Router
+from litestar.datastructures import State
+from litestar.middleware import DefineMiddleware
+from litestar.types import ASGIApp
+
+from carteiro.api.access import Access
+from carteiro.api.authentication import KeyAuthentication, require_scope
+from carteiro.api.batches import BatchController
+from carteiro.api.context import Context
+from carteiro.api.credits import SpendingController
+from carteiro.api.documentation import DocumentationController
+from carteiro.api.health import HealthController
+from carteiro.api.openapi import build_document
+from carteiro.api.problems import HANDLERS
+from carteiro.api.webhooks import WebhookController
+from carteiro.services.database import Pool, required_revision
+from carteiro.settings import Settings
+
+BODY_MAX = 64 * 1024 * 1024
+"""Bytes: a hundred thousand contacts take about a tenth of it."""
+
+
+def create_app(settings: Settings, pool: Pool) -> ASGIApp:
+    """The ASGI application on an open pool. Opening and closing that is the caller's."""
+    v1 = Router(
+        "/api/v1",
+        route_handlers=[BatchController, SpendingController],
+        middleware=[DefineMiddleware(KeyAuthentication)],
+        guards=[require_scope],
+    )
+    app = Litestar(
+        route_handlers=[v1, HealthController, WebhookController, DocumentationController],
+        exception_handlers=HANDLERS,
+        request_max_body_size=BODY_MAX,
+        state=State({"context": Context(settings, pool, required_revision())}),
+        openapi_config=None,
+        logging_config=None,
+    )
+    app.state.document = build_document(app)
+    return Access(app)

@@ -1,0 +1,28 @@
+"""What the handlers share."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from litestar import Request
+from litestar.connection import ASGIConnection
+
+from carteiro.services.api_keys import Caller
+from carteiro.services.database import Pool
+from carteiro.settings import Settings
+
+ApiRequest = Request[Caller, Caller, Any]
+"""A request whose key was checked."""
+AnyRequest = Request[Any, Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    settings: Settings
+    pool: Pool
+    revision: str
+    """The schema revision that this release needs."""
+
+
+def context_of(connection: ASGIConnection[Any, Any, Any, Any]) -> Context:
+    context: Context = connection.app.state.context
+    return context

@@ -1,0 +1,222 @@
+"""The JSON that the API answers with."""
+
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from carteiro.domain.outcomes import message_key
+from carteiro.services.accounts import Credits
+from carteiro.services.reading import BatchView, ManagerCapacity
+
+Item = TypeVar("Item")
+
+
+class Template(msgspec.Struct):
+    name: str
+    language: str
+
+
+class Money(msgspec.Struct):
+    """Credits. debited = charged + refunded + held."""
+
+    debited: int
+    charged: int
+    refunded: int
+    held: int
+
+
+class Counts(msgspec.Struct):
+    """Messages by state; they sum to the batch's total."""
+
+    pending: int
+    pending_send: int
+    unknown: int
+    sent: int
+    delivered: int
+    seen: int
+    failed: int
+    unsent: int
+
+
+class Batch(msgspec.Struct):
+    id: UUID
+    status: str
+    service: str
+    template: Template
+    reference: str | None
+    total: int
+    counts: Counts
+    skipped: dict[str, Any] | None
+    """What `on_invalid: skip` left out at creation."""
+    blocked_by: str | None
+    """Why nothing leaves at present."""
+    next_attempt_at: datetime | None
+    error_code: str | None
+    reason: str | None
+    rate_per_s: float
+    """Messages that got the provider's answer, a second, over the last minute."""
+    eta_at: datetime | None
+    money: Money
+    on_capacity: str
+    max_attempts: int | None
+    callback_url: str | None
+    created_at: datetime
+    scheduled_at: datetime | None
+    expires_at: datetime | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    settled_at: datetime | None
+
+    @classmethod
+    def of(cls, seen: BatchView) -> "Batch":
+        report = seen.report
+        return cls(
+            id=report.id,
+            status=report.status,
+            service=report.service_id,
+            template=Template(report.template_name, report.template_language),
+            reference=report.reference,
+            total=report.total,
+            counts=Counts(**seen.counts),
+            skipped=report.skipped,
+            blocked_by=seen.blocked_by,
+            next_attempt_at=seen.next_attempt_at,
+            error_code=report.error_code,
+            reason=report.reason,
+            rate_per_s=round(seen.rate_per_s, 1),
+            eta_at=seen.eta_at,
+            money=Money(report.debited, report.charged, report.refunded, seen.held),
+            on_capacity=report.on_capacity,
+            max_attempts=report.max_attempts,
+            callback_url=report.callback_url,
+            created_at=report.created_at,
+            scheduled_at=report.scheduled_at,
+            expires_at=report.expires_at,
+            started_at=report.started_at,
+            ended_at=report.ended_at,
+            settled_at=report.settled_at,
+        )
+
+
+class Message(msgspec.Struct):
+    seq: int
+    """Place among the batch's messages, from 1."""
+    message_id: str
+    """Our id at the provider."""
+    phone: str
+    """E.164, as sent."""
+    status: str
+    code: str | None
+    """The provider's or our code of the last refusal."""
+    attempt: int
+    sender: str | None
+    business_manager: str | None
+    provider_id: str | None
+    sent_at: datetime | None
+    delivered_at: datetime | None
+    seen_at: datetime | None
+    failed_at: datetime | None
+
+    @classmethod
+    def of(cls, batch_id: UUID, listed: Any) -> "Message":
+        return cls(
+            seq=listed.seq,
+            message_id=message_key(batch_id, listed.seq),
+            phone=f"+{listed.address}",
+            status=listed.status,
+            code=listed.code,
+            attempt=listed.attempt,
+            sender=listed.sender_id,
+            business_manager=listed.business_manager_id,
+            provider_id=listed.provider_id,
+            sent_at=listed.sent_at,
+            delivered_at=listed.delivered_at,
+            seen_at=listed.seen_at,
+            failed_at=listed.failed_at,
+        )
+
+
+class ManagerRoom(msgspec.Struct):
+    """Daily capacity of one business manager, in messages. null: no limit."""
+
+    business_manager: str
+    limit: int | None
+    used: int
+    held: int
+    """Reserved by batches and not used yet."""
+    available: int | None
+    """What a new batch could reserve here with this account's senders."""
+    frees_at: datetime | None
+    """When the oldest part of `used` leaves the window."""
+
+    @classmethod
+    def of(cls, room: ManagerCapacity) -> "ManagerRoom":
+        return cls(
+            business_manager=room.business_manager_id,
+            limit=room.limit,
+            used=room.used,
+            held=room.held,
+            available=room.available,
+            frees_at=room.frees_at,
+        )
+
+
+class Capacity(msgspec.Struct):
+    available: int | None
+    """The sum over the business managers; null: one has no limit. A template may be usable in some of them only."""
+    business_managers: list[ManagerRoom]
+
+
+class Balance(msgspec.Struct):
+    account: str
+    billing_account: str
+    balance: int
+
+    @classmethod
+    def of(cls, credits: Credits) -> "Balance":
+        return cls(credits.account_id, credits.billing_account_id, credits.balance)
+
+
+class LedgerEntry(msgspec.Struct):
+    id: int
+    at: datetime
+    kind: str
+    """grant, debit or refund."""
+    amount: int
+    """Credits; negative: taken from the account."""
+    balance_after: int
+    cause: str
+    batch_id: UUID | None
+
+
+class Page(msgspec.Struct, Generic[Item]):
+    items: list[Item]
+    next_cursor: str | None
+    """Give it as `cursor` for the next page; null: this was the last."""
+
+
+class Alive(msgspec.Struct):
+    status: str = "ok"
+
+
+class ErrorItem(msgspec.Struct, omit_defaults=True):
+    """One thing wrong: at a place in the body (`pointer`, RFC 6901) or in a parameter."""
+
+    code: str
+    detail: str
+    pointer: str | None = None
+    parameter: str | None = None
+
+
+class ProblemBody(msgspec.Struct, rename={"kind": "type"}):
+    """RFC 9457. Further members belong to their `code`, such as `available` to `capacity-exhausted`."""
+
+    kind: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    request_id: str
+    errors: list[ErrorItem] | msgspec.UnsetType = msgspec.UNSET

@@ -1,0 +1,67 @@
+"""`carteiro keys`."""
+
+import asyncio
+from datetime import UTC, datetime
+
+import rich_click as click
+
+from carteiro.cli.session import with_pool
+from carteiro.services import api_keys
+
+
+@click.group()
+def keys() -> None:
+    """API keys of accounts."""
+
+
+@keys.command()
+@click.argument("account")
+@click.option(
+    "--scope", "scopes", multiple=True, type=click.Choice(api_keys.SCOPES), help="Repeat for several; all of them else."
+)
+@click.option("--name", default="", help="What it is for, as `keys list` shows it.")
+@click.option(
+    "--expires",
+    type=click.DateTime(formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S%z"]),
+    help="A day (its beginning in UTC), or a time with offset.",
+)
+def create(account: str, scopes: tuple[str, ...], name: str, expires: datetime | None) -> None:
+    """Make a key of ACCOUNT and print it. It cannot be shown again."""
+    if expires is not None and expires.tzinfo is None:
+        expires = expires.replace(tzinfo=UTC)
+    try:
+        key = asyncio.run(
+            with_pool(
+                lambda pool: api_keys.create(
+                    pool, account, scopes=scopes or api_keys.SCOPES, name=name, expires_at=expires
+                )
+            )
+        )
+    except LookupError as error:
+        raise click.ClickException(str(error.args[0])) from error
+    click.echo(key)
+
+
+@keys.command()
+@click.argument("key_id")
+def revoke(key_id: str) -> None:
+    """End the key with this id (of `keys list`) for good."""
+    if not asyncio.run(with_pool(lambda pool: api_keys.revoke(pool, key_id))):
+        raise click.ClickException(f"there is no key {key_id}, or it was revoked before")
+    click.echo(f"{key_id} is revoked")
+
+
+@keys.command(name="list")
+@click.argument("account", required=False)
+def list_keys(account: str | None) -> None:
+    """Keys of ACCOUNT, or of all accounts, without their secrets."""
+    for key in asyncio.run(with_pool(lambda pool: api_keys.read_list(pool, account))):
+        state = "revoked" if key.revoked_at else _expiry(key.expires_at)
+        used = f"used {key.last_used_at:%Y-%m-%d %H:%M}" if key.last_used_at else "never used"
+        click.echo("  ".join([key.id, key.account_id, state, used, ",".join(key.scopes), key.name]).rstrip())
+
+
+def _expiry(expires_at: datetime | None) -> str:
+    if expires_at is None:
+        return "valid"
+    return f"{'expired' if expires_at <= datetime.now(UTC) else 'until'} {expires_at:%Y-%m-%d %H:%M}"

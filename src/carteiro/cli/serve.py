@@ -1,0 +1,49 @@
+"""`carteiro serve`: the HTTP API in one process."""
+
+import asyncio
+
+import rich_click as click
+import uvicorn
+
+from carteiro.api.app import create_app
+from carteiro.logging import configure
+from carteiro.settings import Settings
+from carteiro.storage.pool import open_pool
+
+GRACE_S = 30
+"""How long requests that are being served may go on after SIGTERM."""
+
+
+@click.command()
+def serve() -> None:
+    """Serve the HTTP API on CARTEIRO_HOST and CARTEIRO_PORT until SIGTERM."""
+    settings = Settings.from_environment()
+    configure(settings.log_level, settings.log_format)
+    try:
+        import uvloop
+    except ImportError:  # Windows has none
+        asyncio.run(run_server(settings))
+    else:
+        uvloop.run(run_server(settings))
+
+
+async def run_server(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT; what is being answered then is finished first."""
+    async with open_pool(
+        settings.require_database_url(),
+        min_size=settings.pool_min_size,
+        max_size=settings.pool_max_size,
+        application_name="carteiro-api",
+    ) as pool:
+        config = uvicorn.Config(
+            create_app(settings, pool),
+            host=settings.host,
+            port=settings.port,
+            http="httptools",
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            timeout_graceful_shutdown=GRACE_S,
+        )
+        await uvicorn.Server(config).serve()

@@ -1,0 +1,47 @@
+"""Make the database equal to a catalog file, in one transaction."""
+
+import base64
+import secrets
+
+from carteiro.services.catalog.difference import Change, Sign, find_changes
+from carteiro.services.catalog.entries import read_catalog
+from carteiro.storage import catalog
+from carteiro.storage.catalog import Row
+from carteiro.storage.pool import Pool, transact
+
+CALLBACK_SECRET_BYTES = 32
+WEBHOOK_TOKEN_BYTES = 24
+
+
+async def apply_catalog(pool: Pool, text: str, *, dry_run: bool = False) -> list[Change]:
+    """The changes, which are committed unless it is a dry run; none when the database is equal already.
+
+    Running work sees them from its next claim on. Raises CatalogError before anything is read.
+    """
+    wanted = read_catalog(text)
+    async with transact(pool) as conn:
+        await catalog.lock(conn)
+        changes = find_changes(await catalog.read_all(conn), wanted)
+        if dry_run:
+            return changes
+        accounts = [change.row for change in changes if change.table == "account"]
+        await catalog.put_accounts(conn, [{**row, "callback_secret": _callback_secret()} for row in accounts])
+        for change in changes:
+            if change.sign is Sign.REMOVED:
+                await catalog.drop(conn, change.table, change.row)
+            elif change.table != "account":
+                await catalog.put(conn, change.table, _completed(change))
+        await catalog.ensure_owned_rows(conn)
+    return changes
+
+
+def _completed(change: Change) -> Row:
+    """The row with what the database makes up once and keeps."""
+    if change.table != "service":
+        return change.row
+    return {**change.row, "webhook_token": secrets.token_urlsafe(WEBHOOK_TOKEN_BYTES)}
+
+
+def _callback_secret() -> str:
+    """In the form of the Standard Webhooks."""
+    return f"whsec_{base64.b64encode(secrets.token_bytes(CALLBACK_SECRET_BYTES)).decode()}"

@@ -1,0 +1,138 @@
+"""From a request to an order: everything that can be checked before anything is taken. No transaction, no locks."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from uuid_utils.compat import uuid7
+
+from carteiro.domain.callbacks import check_callback_url
+from carteiro.domain.errors import Conflict, FieldError, Forbidden, InvalidRequest
+from carteiro.domain.requests import BatchRequest, OnInvalid, Row, Validated, request_signature, validate
+from carteiro.domain.templates import Category, GuardFailure, render_parameters
+from carteiro.services.api_keys import Caller
+from carteiro.services.create.refusals import TemplateNotApproved, UnknownTemplate
+from carteiro.settings import Settings
+from carteiro.storage import catalog
+from carteiro.storage.batches import Draft
+from carteiro.storage.catalog import Service, Template
+from carteiro.storage.pool import Pool
+
+CONTACTS_MAX = 100_000
+SCHEDULE_MAX = timedelta(days=365)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A valid request: what to insert, and what to take for it."""
+
+    service: Service
+    draft: Draft
+    rows: list[Row]
+    capacity: int
+    """Messages that need capacity at once: none of a batch that is scheduled or waits for moderation."""
+    event: str
+    """The lifecycle event by which the batch begins."""
+    allow_duplicate: bool
+
+    @property
+    def batch_id(self) -> UUID:
+        return self.draft.id
+
+
+async def read_ground(pool: Pool, caller: Caller, request: BatchRequest) -> tuple[Service, Template]:
+    """The service and the template that a request names.
+
+    Raises Forbidden, Conflict, UnknownTemplate or TemplateNotApproved.
+    """
+    name, language = request.template.name, request.template.language
+    async with pool.connection() as conn:
+        service = await catalog.read_service(conn, request.service)
+        if service is None or service.account_id != caller.account_id:
+            raise Forbidden(f"This account has no service {request.service}.")
+        if not service.active:
+            raise Conflict(f"The service {service.id} is not active.")
+        template = await catalog.read_template(conn, name, language)
+        if template is None:
+            raise UnknownTemplate(name, language)
+        if not await catalog.is_usable(conn, template, caller.account_id):
+            raise TemplateNotApproved(name, language)
+    return service, template
+
+
+def make_order(request: BatchRequest, service: Service, template: Template, settings: Settings, now: datetime) -> Order:
+    """Raises InvalidRequest, naming what is wrong. Takes long for many contacts: run it in a thread."""
+    if len(request.contacts) > CONTACTS_MAX:
+        told = f"{CONTACTS_MAX:,} contacts at most in one request."
+        raise InvalidRequest(errors=[FieldError("/contacts", "too-many", told)])
+    if errors := list(_service_faults(request, service, template, settings, now)):
+        raise InvalidRequest(errors=errors)
+    validated = validate(
+        request,
+        template.content,
+        now=now,
+        min_size=service.min_batch_size,
+        forbidden=settings.forbidden_utility_terms if service.category == Category.UTILITY else (),
+    )
+    starts_now = not service.test_mode and (request.scheduled_at is None or request.scheduled_at <= now)
+    return Order(
+        service=service,
+        draft=_draft(request, service, template, validated),
+        rows=validated.rows,
+        capacity=_sendable(request, template, validated.rows) if starts_now else 0,
+        event="moderated" if service.test_mode else "opened",
+        allow_duplicate=request.allow_duplicate,
+    )
+
+
+def _service_faults(
+    request: BatchRequest, service: Service, template: Template, settings: Settings, now: datetime
+) -> Iterator[FieldError]:
+    """What the request alone cannot tell."""
+    if service.category == Category.UTILITY and template.category == Category.MARKETING:
+        yield FieldError("/template", "template-category", "A UTILITY service does not send MARKETING templates.")
+    if request.scheduled_at is not None and request.scheduled_at > now + SCHEDULE_MAX:
+        yield FieldError("/scheduled_at", "too-far", f"Within {SCHEDULE_MAX.days} days.")
+    if request.callback_url is not None:
+        wrong = check_callback_url(request.callback_url, settings.callback_allow_private)
+        if wrong:
+            yield FieldError("/callback_url", "bad-url", f"It {wrong}.")
+
+
+def _sendable(request: BatchRequest, template: Template, rows: list[Row]) -> int:
+    """Rows that can be rendered. The others, which only `skip` lets pass, fail by the guard and take no capacity."""
+    if request.on_invalid is OnInvalid.REJECT:
+        return len(rows)
+    return sum(
+        not isinstance(render_parameters(template.content, row.placeholders, row.extra, request.header), GuardFailure)
+        for row in rows
+    )
+
+
+def _draft(request: BatchRequest, service: Service, template: Template, validated: Validated) -> Draft:
+    return Draft(
+        id=uuid7(),
+        account_id=service.account_id,
+        billing_account_id=service.billing_account_id,
+        service_id=service.id,
+        total=len(validated.rows),
+        charge_rule=service.charge_rule,
+        template_name=template.name,
+        template_language=template.language,
+        template_signature=template.signature,
+        template_content=template.content,
+        header=request.header,
+        request_signature=request_signature(service.account_id, request, validated.rows),
+        reference=request.reference,
+        callback_url=request.callback_url,
+        on_capacity=request.on_capacity,
+        skipped=validated.report(),
+        max_attempts=request.max_attempts,
+        scheduled_at=_utc(request.scheduled_at),
+        expires_at=_utc(request.expires_at),
+    )
+
+
+def _utc(at: datetime | None) -> datetime | None:
+    return at.astimezone(UTC) if at else None

@@ -1,0 +1,153 @@
+"""Place a batch: one transaction takes money and capacity for it, or replays the batch that is there already."""
+
+import asyncio
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from uuid import UUID
+
+from carteiro.domain import capacity as arithmetic
+from carteiro.domain.capacity import ManagerMeter, SenderMeter
+from carteiro.domain.errors import CapacityExhausted, IdempotencyKeyReused, InsufficientCredits, Unavailable
+from carteiro.domain.planning import Rotation
+from carteiro.domain.requests import BatchRequest
+from carteiro.services.api_keys import Caller
+from carteiro.services.create.drafts import discard_draft
+from carteiro.services.create.order import Order, make_order, read_ground
+from carteiro.settings import Settings
+from carteiro.storage import batches, capacity, idempotency, jobs, ledger, messages, pools
+from carteiro.storage.capacity import MeterId
+from carteiro.storage.pool import Connection, Pool, retry_serialization, transact
+
+ROWS_UNDER_LOCK = 1_000
+"""Larger batches load their rows before they take the locks, into a draft that nobody sees."""
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A client's Idempotency-Key, and the SHA-256 of the body that came with it."""
+
+    key: str
+    request_hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Creation:
+    """`replayed`: the batch was there already; nothing was taken."""
+
+    batch_id: UUID
+    replayed: bool
+
+
+async def create_batch(
+    pool: Pool, settings: Settings, caller: Caller, request: BatchRequest, *, key: Key | None = None
+) -> Creation:
+    """Accept a batch, or raise a Problem and leave nothing behind.
+
+    Locks, in this order: idempotency key, service, capacity meters, batch, account. Above ROWS_UNDER_LOCK the rows are
+    loaded before, and a process killed in between leaves a draft, which the sweep collects.
+    """
+    service, template = await read_ground(pool, caller, request)
+    order = await asyncio.to_thread(make_order, request, service, template, settings, datetime.now(UTC))
+    if len(order.rows) <= ROWS_UNDER_LOCK:
+        return await retry_serialization(lambda: _place(pool, settings, caller, order, key, loaded=False))
+    async with transact(pool) as conn:
+        await _load(conn, caller, order)
+    placed: Creation | None = None
+    try:
+        placed = await retry_serialization(lambda: _place(pool, settings, caller, order, key, loaded=True))
+    finally:
+        if placed is None or placed.replayed:
+            await discard_draft(pool, order.batch_id)
+    return placed
+
+
+async def _load(conn: Connection, caller: Caller, order: Order) -> None:
+    await batches.set_actor(conn, caller.actor)
+    await batches.add_draft(conn, order.draft)
+    await messages.load_messages(conn, order.batch_id, order.rows)
+
+
+async def _place(
+    pool: Pool, settings: Settings, caller: Caller, order: Order, key: Key | None, *, loaded: bool
+) -> Creation:
+    async with transact(pool) as conn:
+        earlier = await _find_earlier(conn, settings, caller, order, key)
+        if earlier is not None:
+            return Creation(earlier, replayed=True)
+        if not loaded:
+            await _load(conn, caller, order)
+        await batches.set_actor(conn, caller.actor)
+        await _hold_capacity(conn, settings, order)
+        if not await batches.open_draft(conn, order.batch_id, event=order.event, debited=order.draft.total):
+            raise Unavailable("The batch took too long to load.", retry_after_s=1)
+        await _debit(conn, caller, order)
+        if order.event == "opened":
+            await jobs.defer_pump(conn, order.service.id)
+    return Creation(order.batch_id, replayed=False)
+
+
+async def _find_earlier(
+    conn: Connection, settings: Settings, caller: Caller, order: Order, key: Key | None
+) -> UUID | None:
+    """Take the locks, then claim key and signature; the batch that has one of them already, if there is one."""
+    account_id = caller.account_id
+    if key is not None:
+        await idempotency.lock_key(conn, account_id, key.key)
+    await batches.lock_service(conn, order.service.id)
+    if key is not None:
+        used = await idempotency.find_key(conn, account_id, key.key)
+        if used is not None:
+            request_hash, batch_id = used
+            if request_hash != key.request_hash:
+                raise IdempotencyKeyReused()
+            return batch_id
+    owner = await idempotency.claim_signature(
+        conn, account_id, order.draft.request_signature, order.batch_id, ttl_s=settings.signature_ttl_s
+    )
+    batch_id = order.batch_id if order.allow_duplicate else owner
+    if key is not None:
+        await idempotency.put_key(conn, account_id, key.key, key.request_hash, batch_id)
+    return batch_id if batch_id != order.batch_id else None
+
+
+async def _hold_capacity(conn: Connection, settings: Settings, order: Order) -> None:
+    """Reserve what the batch needs at once, or all there is where it may spill. Raises CapacityExhausted."""
+    if not order.capacity:
+        return
+    candidates = await pools.read_candidates(
+        conn,
+        account_id=order.draft.account_id,
+        template_name=order.draft.template_name,
+        template_language=order.draft.template_language,
+        signature=order.draft.template_signature,
+    )
+    limits = {candidate.business_manager_id: candidate.bm_limit for candidate in candidates}
+    ids: set[MeterId] = {("bm", bm) for bm in limits} | {("sender", candidate.sender_id) for candidate in candidates}
+    meters = await capacity.lock_meters(conn, ids, keep_s=settings.window_s + settings.bucket_s)
+    managers = [ManagerMeter(bm, limits[bm], meters["bm", bm].used, meters["bm", bm].held) for bm in sorted(limits)]
+    senders = [
+        SenderMeter(
+            candidate.sender_id,
+            candidate.business_manager_id,
+            candidate.quality,
+            candidate.daily_limit,
+            meters["sender", candidate.sender_id].used,
+        )
+        for candidate in candidates
+    ]
+    available = arithmetic.available(managers, senders)
+    if order.draft.on_capacity == "reject" and available is not None and available < order.capacity:
+        raise CapacityExhausted(available=available, required=order.capacity)
+    holds = arithmetic.plan_holds(order.capacity, managers, senders, Rotation(order.service.rotation))
+    await capacity.hold(conn, order.batch_id, holds, limits)
+
+
+async def _debit(conn: Connection, caller: Caller, order: Order) -> None:
+    """Take a credit for each message, all or none. Raises InsufficientCredits."""
+    draft = order.draft
+    left = await ledger.debit(
+        conn, draft.billing_account_id, draft.total, batch_id=draft.id, cause="created", actor=caller.actor
+    )
+    if left is None:
+        balance = await ledger.read_balance(conn, draft.billing_account_id)
+        raise InsufficientCredits(balance=balance or 0, required=draft.total)

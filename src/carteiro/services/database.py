@@ -1,0 +1,34 @@
+"""The database as the edges see it: whether it can be used, and what it looks like when it cannot."""
+
+from psycopg import InterfaceError, OperationalError
+from psycopg.errors import UndefinedTable
+from psycopg_pool import PoolClosed, PoolTimeout
+
+from carteiro.storage import migrations
+from carteiro.storage.pool import Pool as Pool
+
+UNREACHABLE: tuple[type[Exception], ...] = (OperationalError, InterfaceError, PoolTimeout, PoolClosed)
+"""Postgres is away, or closed our connection: nothing is known to be wrong with the request."""
+
+READY_TIMEOUT_S = 2.0
+
+
+def required_revision() -> str:
+    """The schema revision of this release. Reads the migrations: call it once, at start."""
+    return migrations.head_revision()
+
+
+async def find_obstacle(pool: Pool, revision: str) -> str | None:
+    """Why requests cannot be served now, in words; None when they can."""
+    try:
+        async with pool.connection(timeout=READY_TIMEOUT_S) as conn:
+            cursor = await conn.execute("SELECT version_num FROM alembic_version")
+            row = await cursor.fetchone()
+    except UNREACHABLE:
+        return "The database cannot be reached."
+    except UndefinedTable:
+        row = None
+    found = row[0] if row else "nothing"
+    if found != revision:
+        return f"The database is at schema revision {found}, this release needs {revision}: run `carteiro migrate`."
+    return None
