@@ -54,6 +54,9 @@ class Settings:
     max_calls_in_flight: int = _setting(128, "calls to providers at once, per worker process")
     pump_s: float = _setting(30.0, "how long one job pumps a service before it makes room and is deferred anew")
     reconcile_after_s: float = _setting(180.0, "how long an unknown outcome waits before the provider's log is asked")
+    unknown_give_up_after_s: float = _setting(
+        169_200.0, "an outcome still unknown after this time is given up, visibly; inside the 48 h of the log"
+    )
     sweep_interval_s: float = _setting(1.0, "pause between two sweeps, which re-derive all work from the tables")
     assume_delivered_after_s: float = _setting(86_400.0, "a sent message without a receipt counts as delivered then")
 

@@ -37,6 +37,11 @@ class Meter:
     held: int = 0
 
 
+def meters_of(units: Iterable[Unit]) -> set[MeterId]:
+    """The meters that these units are charged to."""
+    return {meter for unit in units for meter in (("bm", unit.business_manager), ("sender", unit.sender))}
+
+
 class CapacityRaced(RuntimeError):
     """A guard refused what had been planned under the lock: a lock was forgotten. The transaction is rolled back."""
 

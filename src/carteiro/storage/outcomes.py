@@ -53,6 +53,15 @@ async def share_batch(conn: AsyncConnection[Any], batch_id: UUID) -> tuple[str, 
     return row[0], row[1]
 
 
+async def read_clock(conn: AsyncConnection[Any]) -> datetime:
+    """The database's clock now (not the transaction's start)."""
+    cursor = await conn.execute(SQL.clock)
+    row = await cursor.fetchone()
+    assert row is not None
+    now: datetime = row[0]
+    return now
+
+
 async def move_claimed(
     conn: AsyncConnection[Any], batch_id: UUID, claim_id: int, moves: Sequence[Move], *, look_after_s: float
 ) -> list[Moved]:

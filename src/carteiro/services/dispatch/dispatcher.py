@@ -31,6 +31,8 @@ class Dispatcher:
         self.recorder = Recorder(pool, settings)
         self._provider_for = provider_for
         self._pumping: set[str] = set()
+        self._quiet = asyncio.Event()
+        self._quiet.set()
         calls = Calls(
             asyncio.Semaphore(settings.max_calls_in_flight),
             self._may_start,
@@ -50,18 +52,20 @@ class Dispatcher:
         if service_id in self._pumping or self.stopping.is_set():
             return
         self._pumping.add(service_id)
+        self._quiet.clear()
         try:
             more = await pump(self._station, service_id, await self._provider_for(service_id))
         finally:
             self._pumping.discard(service_id)
+            if not self._pumping:
+                self._quiet.set()
         if more:
             async with transact(self._station.pool) as conn:
                 await jobs.defer_pump(conn, service_id, worker_id=self._station.worker_id)
 
     async def drained(self) -> None:
         """Wait until no pump is left and every outcome is committed. Set `stopping` first."""
-        while self._pumping:
-            await asyncio.sleep(0.02)
+        await self._quiet.wait()
         await self.recorder.drained()
 
     async def keep_leases(self) -> None:

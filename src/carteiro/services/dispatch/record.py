@@ -1,6 +1,6 @@
 """Record what a claim's calls came to: one transaction a flush, set by set, fenced by the claim."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from carteiro.domain.lifecycle import SENDING
@@ -8,7 +8,7 @@ from carteiro.domain.outcomes import Accepted, Ambiguous, Fact, FactKind, Kind, 
 from carteiro.services.dispatch.model import Result, Slice
 from carteiro.settings import Settings
 from carteiro.storage import capacity, outcomes
-from carteiro.storage.capacity import MeterId, Unit
+from carteiro.storage.capacity import meters_of
 from carteiro.storage.facts import merge_facts
 from carteiro.storage.outcomes import Move
 from carteiro.storage.pool import Connection, Pool, retry_serialization, transact
@@ -60,7 +60,7 @@ async def _write(conn: Connection, piece: Slice, results: Sequence[Result], sett
     units = {result.due.outgoing.seq: result.due.unit for result in results}
     may_return = {move.seq for move in verdicts.moves if move.event != "lost"} | verdicts.refused
     if may_return:
-        meters = _meters_of(units[seq] for seq in may_return)
+        meters = meters_of(units[seq] for seq in may_return)
         await capacity.lock_meters(conn, meters, keep_s=settings.window_s + settings.bucket_s)
 
     status, max_attempts = await outcomes.share_batch(conn, piece.batch_id)
@@ -154,7 +154,3 @@ async def _note_service(conn: Connection, piece: Slice, verdicts: Verdicts) -> N
         await outcomes.wait_service(conn, piece.service_id, wait_s=BLACKOUT_S, reason="blackout")
     elif verdicts.throttle_s:
         await outcomes.wait_service(conn, piece.service_id, wait_s=verdicts.throttle_s, reason="throttled")
-
-
-def _meters_of(units: Iterable[Unit]) -> set[MeterId]:
-    return {meter for unit in units for meter in (("bm", unit.business_manager), ("sender", unit.sender))}

@@ -58,8 +58,11 @@ async def send_slice(piece: Slice, provider: Provider, calls: Calls, note: Note)
 
 
 async def _until(piece: Slice, due: Due) -> None:
-    while (wait_s := piece.reading.wait_s(due.slot_us, time.monotonic())) > 0:
+    """A timer may fire early: only the clock says that the slot was reached."""
+    wait_s = piece.reading.wait_s(due.slot_us, time.monotonic())
+    while wait_s > 0:
         await asyncio.sleep(wait_s)
+        wait_s = piece.reading.wait_s(due.slot_us, time.monotonic())
 
 
 async def _call(piece: Slice, due: Due, provider: Provider, calls: Calls, note: Note) -> float:

@@ -10,6 +10,9 @@ RETURNING id
 -- name: share_batch
 SELECT status, max_attempts FROM batch WHERE id = %(batch_id)s FOR KEY SHARE
 
+-- name: clock
+SELECT clock_timestamp()
+
 -- name: move_claimed
 -- Rows that are certainly not sent, or whose outcome is unknown: only while they are `pending_send` under this claim.
 WITH told AS (

@@ -77,7 +77,9 @@ WITH due AS MATERIALIZED (
 ), moved AS (
     UPDATE message m SET status = e.target, event = e.event, assumed_at = clock_timestamp()
     FROM due, lifecycle_edge e
+    -- The bounds keep the join to the slice: by the join alone a large batch could be read whole for each.
     WHERE m.batch_id = %(batch_id)s AND m.seq = due.seq
+        AND m.seq BETWEEN (SELECT min(seq) FROM due) AND (SELECT max(seq) FROM due)
         AND e.machine = 'message' AND e.event = 'assumed' AND e.source = m.status
     RETURNING m.seq
 )

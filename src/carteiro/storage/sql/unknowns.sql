@@ -1,0 +1,42 @@
+-- Rows whose outcome is to be looked up in the provider's log.
+
+-- name: take
+-- The look-up is leased by pushing `look_at` ahead: a worker that dies in between only delays it.
+WITH due AS MATERIALIZED (
+    SELECT u.batch_id, u.seq FROM message_unknown u
+    WHERE u.look_at <= clock_timestamp() ORDER BY u.look_at LIMIT %(n)s
+    FOR UPDATE SKIP LOCKED
+)
+UPDATE message_unknown u SET look_at = clock_timestamp() + make_interval(secs => %(again_s)s)
+FROM due JOIN batch b ON b.id = due.batch_id
+WHERE u.batch_id = due.batch_id AND u.seq = due.seq
+RETURNING b.service_id, u.batch_id, u.seq, u.since_at <= clock_timestamp() - make_interval(secs => %(give_up_s)s)
+
+-- name: note_absent
+UPDATE message_unknown SET absent = absent + 1
+WHERE batch_id = %(batch_id)s AND seq = ANY(%(seqs)s::int[])
+RETURNING seq, absent >= %(proof)s AND NOT duplicate
+
+-- name: units
+SELECT seq, business_manager_id, sender_id, bucket_at FROM message
+WHERE batch_id = %(batch_id)s AND seq = ANY(%(seqs)s::int[]) AND status = 'unknown'
+
+-- name: return_absent
+WITH held AS MATERIALIZED (
+    SELECT m.seq FROM message m
+    WHERE m.batch_id = %(batch_id)s AND m.seq = ANY(%(seqs)s::int[]) AND m.status = 'unknown'
+    ORDER BY m.seq FOR UPDATE
+), moved AS (
+    UPDATE message m SET status = e.target, event = e.event, code = 'PROVEN_ABSENT'
+    FROM held h, lifecycle_edge e
+    WHERE m.batch_id = %(batch_id)s AND m.seq = h.seq AND m.seq = ANY(%(seqs)s::int[])
+        AND e.machine = 'message' AND e.event = %(event)s AND e.source = m.status
+    RETURNING m.seq
+), settled AS (
+    DELETE FROM message_unknown u USING moved WHERE u.batch_id = %(batch_id)s AND u.seq = moved.seq
+), returned AS (
+    INSERT INTO message_return (batch_id, seq)
+    SELECT %(batch_id)s, seq FROM moved WHERE %(event)s = 'absent'
+    ON CONFLICT DO NOTHING
+)
+SELECT seq FROM moved
