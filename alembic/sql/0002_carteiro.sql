@@ -133,6 +133,14 @@ CREATE TABLE idempotency_key (
     CONSTRAINT idempotency_key_pkey PRIMARY KEY (account_id, key)
 );
 
+CREATE TABLE lead (
+    name TEXT NOT NULL,
+    holder TEXT NOT NULL,
+    until TIMESTAMP WITH TIME ZONE NOT NULL,
+    CONSTRAINT lead_pkey PRIMARY KEY (name)
+);
+COMMENT ON TABLE lead IS 'what one process at a time does; two at once would only do it twice';
+
 CREATE TABLE lifecycle_edge (
     machine TEXT NOT NULL,
     event TEXT NOT NULL,

@@ -80,11 +80,12 @@ async def run_worker(settings: Settings) -> None:
         duties.chores = {
             "apply_receipts": partial(receive.apply_all, pool, _parser),
             "send_callbacks": partial(callback.send_due, pool, settings),
+            "reconcile": partial(reconcile_unknown, pool, settings, providers.of_service),
         }
         sweeper = Sweeper(
             pool,
             worker_id,
-            _chores(pool, settings, providers),
+            _chores(pool, settings),
             interval_s=settings.sweep_interval_s,
             pumping=dispatcher.pumping,
         )
@@ -112,7 +113,7 @@ def _parser(provider: str) -> Callable[[bytes], Parsed]:
     return parser_of(provider)
 
 
-def _chores(pool: Pool, settings: Settings, providers: Providers) -> Chores:
+def _chores(pool: Pool, settings: Settings) -> Chores:
     async def settle() -> None:
         await finalise.assume_delivered(pool, settings)
         await finalise.finalise_due(pool, settings)
@@ -122,6 +123,5 @@ def _chores(pool: Pool, settings: Settings, providers: Providers) -> Chores:
         close_lapsed_claims=partial(close_lapsed_claims, pool, settings),
         withdraw_ended=partial(withdraw.withdraw_ended, pool),
         settle=settle,
-        reconcile=partial(reconcile_unknown, pool, settings, providers.of_service),
         hourly=partial(create.collect_abandoned_drafts, pool, older_than_s=3600.0),
     )

@@ -9,7 +9,8 @@ ROWS_A_TRANSACTION = 5_000
 async def withdraw_ended(pool: Pool) -> int:
     """Withdraw the pending rows of batches that no longer send; the settlement refunds them. Answers the rows moved.
 
-    In bounded transactions: a million rows must not hold the batch's lock for long. Killed in between, the next sweep goes on.
+    In bounded transactions: a million rows must not hold the batch's lock for long. Killed in between, the next sweep
+    goes on.
     """
     withdrawn = 0
     async with pool.connection() as conn:

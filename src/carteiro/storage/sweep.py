@@ -29,11 +29,12 @@ async def services_to_pump(conn: AsyncConnection[Any]) -> set[str]:
     return {service_id for (service_id,) in await cursor.fetchall()}
 
 
-async def try_lead(conn: AsyncConnection[Any]) -> bool:
-    """Lead until the end of this transaction; False while another worker does."""
-    cursor = await conn.execute(SQL.try_lead)
-    row = await cursor.fetchone()
-    return bool(row and row[0])
+async def try_lead(conn: AsyncConnection[Any], worker_id: str, *, lease_s: float) -> bool:
+    """Lead the sweep for `lease_s`, unless another worker does. No lock is held: two leaders would do things twice,
+    harmlessly.
+    """
+    cursor = await conn.execute(SQL.try_lead, {"worker_id": worker_id, "lease_s": lease_s})
+    return await cursor.fetchone() is not None
 
 
 async def read_due(conn: AsyncConnection[Any]) -> Due:

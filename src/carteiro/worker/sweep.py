@@ -18,6 +18,8 @@ from carteiro.storage.pool import Pool, transact
 log = structlog.get_logger(__name__)
 
 HOURLY_S = 3600.0
+LEAD_SWEEPS = 5
+"""A leader that does not sweep for so many intervals is replaced."""
 SILENT_WORKER_S = 60.0
 
 
@@ -28,7 +30,6 @@ class Chores:
     close_lapsed_claims: Callable[[], Awaitable[object]]
     withdraw_ended: Callable[[], Awaitable[object]]
     settle: Callable[[], Awaitable[object]]
-    reconcile: Callable[[], Awaitable[object]]
     hourly: Callable[[], Awaitable[object]]
 
 
@@ -62,22 +63,22 @@ class Sweeper:
             await sweep.see_worker(conn, self._worker_id)
             for service_id in await sweep.services_to_pump(conn) - self._pumping():
                 await jobs.defer_pump(conn, service_id, worker_id=self._worker_id)
-        async with transact(self._pool) as conn:
-            # The lock lasts as long as this transaction; the chores commit on connections of their own.
-            if await sweep.try_lead(conn):
-                await self._lead()
+            leads = await sweep.try_lead(conn, self._worker_id, lease_s=self._interval_s * LEAD_SWEEPS)
+        if leads:
+            await self._lead()
 
     async def _lead(self) -> None:
         async with transact(self._pool) as conn:
             due = await sweep.read_due(conn)
-            if due.receipts:
-                await jobs.defer_chore(conn, "apply_receipts")
-            if due.callbacks:
-                await jobs.defer_chore(conn, "send_callbacks")
+            for chore, is_due in (
+                ("apply_receipts", due.receipts),
+                ("send_callbacks", due.callbacks),
+                ("reconcile", due.unknown),
+            ):
+                if is_due:
+                    await jobs.defer_chore(conn, chore)
         if due.lapsed:
             await self._chores.close_lapsed_claims()
-        if due.unknown:
-            await self._chores.reconcile()
         if due.unsettled:
             await self._chores.withdraw_ended()
             await self._chores.settle()

@@ -39,6 +39,11 @@ async def send_callbacks() -> None:
     await _run("send_callbacks")
 
 
+@app.task(name="reconcile", queue=CHORE_QUEUE, retry=False)
+async def reconcile() -> None:
+    await _run("reconcile")
+
+
 async def _run(name: str) -> None:
     try:
         await duties.chores[name]()

@@ -3,7 +3,9 @@
 FIRST_RATE_PER_S = 400.0
 LOWEST_RATE_PER_S = 20.0
 HIGHEST_RATE_PER_S = 20_000.0
-GROWTH = 1.10
+FIRST_GROWTH = 1.5
+"""Until the rate was too high for the first time."""
+GROWTH = 1.1
 BACK_OFF = 0.85
 FIRST_LEAD_S = 0.015
 LONGEST_LEAD_S = 0.2
@@ -16,6 +18,7 @@ class Spacing:
 
     def __init__(self, lateness_s: float) -> None:
         self._lateness_s = lateness_s
+        self._growth = FIRST_GROWTH
         self.rate_per_s = FIRST_RATE_PER_S
         self.lead_s = FIRST_LEAD_S
         """From reading the clock to the claim's commit: slots begin this much later, or the first ones would be
@@ -34,8 +37,9 @@ class Spacing:
         """After a slice: the worst lag of its starts, and whether the rate was what bounded it (`filled`)."""
         if worst_lag_s > self._lateness_s * 0.6:
             self.rate_per_s = max(LOWEST_RATE_PER_S, self.rate_per_s * BACK_OFF)
+            self._growth = GROWTH
         elif filled and worst_lag_s < self._lateness_s * 0.4:
-            self.rate_per_s = min(HIGHEST_RATE_PER_S, self.rate_per_s * GROWTH)
+            self.rate_per_s = min(HIGHEST_RATE_PER_S, self.rate_per_s * self._growth)
 
     def learn_claim(self, seconds: float) -> None:
         """After a claim: how long it took from the clock's reading to the commit."""

@@ -14,8 +14,11 @@ WHERE b.status IN ('pending', 'processing')
         SELECT coalesce(sum(c.open), 0) FROM claim c WHERE c.service_id = s.id AND c.closed_at IS NULL))
 
 -- name: try_lead
--- One worker sweeps at a time; the others' attempts cost one statement.
-SELECT pg_try_advisory_xact_lock(hashtextextended('sweep', 0))
+INSERT INTO lead AS l (name, holder, until)
+VALUES ('sweep', %(worker_id)s, clock_timestamp() + make_interval(secs => %(lease_s)s))
+ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until
+WHERE l.holder = excluded.holder OR l.until <= clock_timestamp()
+RETURNING true
 
 -- name: due
 SELECT

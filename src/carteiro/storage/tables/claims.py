@@ -12,6 +12,15 @@ worker = Table(
     instant("seen_at", now=True),
 )
 
+lead = Table(
+    "lead",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("holder", Text, nullable=False),
+    instant("until", required=True),
+    comment="what one process at a time does; two at once would only do it twice",
+)
+
 claim = Table(
     "claim",
     metadata,
