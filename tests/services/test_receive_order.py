@@ -28,7 +28,7 @@ BEFORE: dict[str, Known] = {
     "sent": Known(sent_at=SENT_AT),
     "delivered": Known(sent_at=SENT_AT, delivered_at=SENT_AT),
     "seen": Known(sent_at=SENT_AT, seen_at=SENT_AT),
-    "failed": Known(failed_at=SENT_AT, code="EC_1"),
+    "failed": Known(failed_at=SENT_AT, code="EC_0"),
     "assumed": Known(sent_at=SENT_AT, assumed_at=SENT_AT),
     "gave_up": Known(gave_up_at=SENT_AT),
 }

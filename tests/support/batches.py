@@ -32,7 +32,7 @@ STEPS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "sent": (CLAIMED, ("sent", "sent", "sent_at = %(at)s")),
     "delivered": (CLAIMED, ("delivered", "delivered", "sent_at = %(at)s, delivered_at = %(at)s")),
     "seen": (CLAIMED, ("seen", "seen", "sent_at = %(at)s, seen_at = %(at)s")),
-    "failed": (CLAIMED, ("failed", "failed", "failed_at = %(at)s, code = 'EC_1'")),
+    "failed": (CLAIMED, ("failed", "failed", "failed_at = %(at)s, code = 'EC_0'")),
     "assumed": (
         CLAIMED,
         ("sent", "sent", "sent_at = %(at)s"),

@@ -137,16 +137,18 @@ async def _merge(conn: Connection, items: Sequence[_Item]) -> list[Receipt]:
 async def _merge_batch(conn: Connection, batch_id: UUID, items: Sequence[_Item]) -> list[Receipt]:
     known = await receipts.lock_messages(conn, batch_id, sorted({item.fact.seq for item in items}))
     told: list[Receipt] = []
-    news: list[Fact] = []
+    heard: list[Fact] = []
     earliest: dict[tuple[int, FactKind], datetime] = {}
     for item in items:
         fact = item.fact
         result, detail = _judge(known.get(fact.seq), fact, earliest)
         if result is Result.APPLIED:
             earliest[fact.seq, fact.kind] = fact.at
-            news.append(fact)
+        if result in (Result.APPLIED, Result.REPEATED):
+            heard.append(fact)
         told.append(item.receipt(result, detail))
-    await merge_facts(conn, batch_id, news)
+    # Repeated ones as well: what a fact says beside its kind and time is for the merge to judge.
+    await merge_facts(conn, batch_id, heard)
     return told
 
 
