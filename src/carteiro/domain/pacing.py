@@ -13,8 +13,9 @@ Two kinds, by what has to be remembered:
 
 - slow (fewer than 100 calls a window): exact instants. Neighbours keep a distance of 0.9 window / limit, and where the
   window has room for it the lateness on top, so that the starts keep that distance as well. Where it has not (from 4 a
-  second on at 50 ms: distance plus lateness would cost throughput) it holds for the slots, and starts come up to the
-  lateness closer.
+  second on at 50 ms: it would cost throughput) it holds for the slots, and starts come up to the lateness closer. Where
+  even calls would be no further apart than the lateness (from 20 a second on at 50 ms) nobody could see a distance, and
+  keeping it would leave holes too small for other workers' calls: instead one call in each 1/1.2 of an even share.
 - fast: calls counted in cells of a hundredth of the window; their place inside a cell is free. A cell takes 1.2 times
   its even share, which keeps the load spread. A slot may lie anywhere in its cell, so the span is one cell longer.
   Where cells are wider than the lateness (a minute's) the calls inside one are spread as well.
@@ -44,11 +45,6 @@ class Calendar(Protocol):
     def earliest(self, t_us: int, horizon_us: int) -> int | None:
         """The first instant at or after `t_us` for one more call; None when there is none up to `horizon_us`."""
 
-    def aligned(self, t_us: int) -> int:
-        """The instant at or shortly after `t_us` to ask for, so that claims of several workers leave no holes too small
-        to be used. Only for a worker's own pace: an instant that another meter has chosen is asked for as it is.
-        """
-
     def grant(self, t_us: int) -> None:
         """Take the slot at an instant that `earliest` gave, with no other grant in between."""
 
@@ -76,7 +72,9 @@ def open_calendar(
 
 
 def slot_gap_us(limit: int, window_us: int, lateness_us: int) -> int:
-    """The least distance between two slots of a slow meter."""
+    """The least distance between two slots of a slow meter; 0 where nobody could see one."""
+    if limit * lateness_us >= window_us:
+        return 0
     even = -(-9 * window_us // (10 * limit))
     apart = even + lateness_us
     return apart if apart * limit <= window_us + lateness_us else even
@@ -85,7 +83,7 @@ def slot_gap_us(limit: int, window_us: int, lateness_us: int) -> int:
 class SlowCalendar:
     """Exact instants, one list entry a call."""
 
-    __slots__ = ("_gap_us", "_limit", "_now_us", "_slots_us", "_span_us")
+    __slots__ = ("_cell_us", "_gap_us", "_limit", "_now_us", "_slots_us", "_span_us")
 
     def __init__(
         self,
@@ -99,28 +97,22 @@ class SlowCalendar:
         self._limit = limit
         self._span_us = window_us + lateness_us
         self._gap_us = slot_gap_us(limit, window_us, lateness_us)
+        self._cell_us = 0 if self._gap_us else 10 * window_us // (12 * limit)
         self._now_us = now_us
         oldest_us = now_us - self._span_us
         self._slots_us = [t for t, n in zip(times_us, counts, strict=True) if t > oldest_us for _ in range(n)]
 
     def earliest(self, t_us: int, horizon_us: int) -> int | None:
-        slots, gap_us, span_us, limit = self._slots_us, self._gap_us, self._span_us, self._limit
-        count = len(slots)
+        slots, span_us, limit = self._slots_us, self._span_us, self._limit
         t_us = max(t_us, self._now_us)
         while t_us <= horizon_us:
             asked_us = t_us
-            # The neighbours on both sides.
-            after = bisect_left(slots, t_us)
-            if after and slots[after - 1] + gap_us > t_us:
-                t_us = slots[after - 1] + gap_us
-            while after < count and slots[after] - gap_us < t_us:
-                t_us = slots[after] + gap_us
-                after += 1
+            t_us = self._past_neighbours(t_us)
             # `limit` calls in a row that lie within less than a span shut out everything that would share a span with
             # all of them. Both ends of these shut intervals grow with their first call, so one pass is enough.
             first = bisect_right(slots, t_us - span_us)
             last = first + limit - 1
-            while last < count and slots[last] - span_us < t_us:
+            while last < len(slots) and slots[last] - span_us < t_us:
                 t_us = max(t_us, slots[first] + span_us)
                 first += 1
                 last += 1
@@ -128,12 +120,21 @@ class SlowCalendar:
                 return t_us
         return None
 
-    def aligned(self, t_us: int) -> int:
-        after = bisect_right(self._slots_us, t_us)
-        if not after:
-            return t_us
-        before_us = self._slots_us[after - 1]
-        return before_us - (before_us - t_us) // self._gap_us * self._gap_us
+    def _past_neighbours(self, t_us: int) -> int:
+        """The first instant from `t_us` on that is not too near to a granted one, or the start of the next cell."""
+        slots, gap_us, cell_us = self._slots_us, self._gap_us, self._cell_us
+        if cell_us:
+            cell_at_us = t_us // cell_us * cell_us
+            at = bisect_left(slots, cell_at_us)
+            taken = at < len(slots) and slots[at] < cell_at_us + cell_us
+            return cell_at_us + cell_us if taken else t_us
+        after = bisect_left(slots, t_us)
+        if after and slots[after - 1] + gap_us > t_us:
+            t_us = slots[after - 1] + gap_us
+        while after < len(slots) and slots[after] - gap_us < t_us:
+            t_us = slots[after] + gap_us
+            after += 1
+        return t_us
 
     def grant(self, t_us: int) -> None:
         insort(self._slots_us, t_us)
@@ -206,9 +207,6 @@ class FastCalendar:
             return None
         t_us = max(t_us, (self._first + cell) * cell_us + counts[cell + width - 1] * self._spread_us)
         return t_us if t_us <= horizon_us else None
-
-    def aligned(self, t_us: int) -> int:
-        return t_us
 
     def grant(self, t_us: int) -> None:
         cell = t_us // self._cell_us - self._first
