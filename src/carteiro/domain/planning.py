@@ -69,12 +69,10 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`next_us`: when the next row could go at the earliest; None when no lane has room. Meaningless for a complete
-    plan.
-    """
+    """`next_us`: only of a plan without slots, when the first row could go; None when no lane has room."""
 
     slots: list[Slot]
-    next_us: int | None
+    next_us: int | None = None
 
 
 def plan_slots(
@@ -88,61 +86,92 @@ def plan_slots(
     horizon_us: int,
     gap_us: int,
 ) -> Plan:
-    """Plan up to `n` rows inside [start_us, horizon_us], at least `gap_us` apart: what one worker can send.
+    """Plan up to `n` rows inside [start_us, horizon_us], one each `gap_us` on average: what one worker can send.
 
     For each row the earliest instant that the service grants and a lane is free at; of the lanes free then, the one
     that the rotation prefers. A lane with room but no free slot passes to the next. Grants are made in the calendars,
     and units taken from `rooms` and lanes.
     """
-    queue = [(_rank(lane, rotation), lane.volume, lane.sender_id, lane) for lane in lanes]
-    heapq.heapify(queue)
+    queue = _Queue(lanes, rooms, rotation)
     slots: list[Slot] = []
-    at_us = start_us
+    cursor_us = start_us
     while len(slots) < n:
-        served_us = service.earliest(at_us, horizon_us + LOOK_AHEAD_US)
-        if served_us is None or served_us > horizon_us:
-            return Plan(slots, served_us)
-        lane, soonest_us = _pick(queue, rooms, served_us, horizon_us + LOOK_AHEAD_US)
-        if lane is None:
-            if soonest_us is None or soonest_us > horizon_us:
-                return Plan(slots, soonest_us)
-            at_us = soonest_us
-            continue
-        service.grant(served_us)
+        at_us = service.earliest(cursor_us, horizon_us)
+        lane = None
+        while at_us is not None:
+            lane = queue.take(at_us, horizon_us)
+            if lane is not None or queue.soonest_us is None:
+                break
+            at_us = service.earliest(queue.soonest_us, horizon_us)
+        if at_us is None or lane is None:
+            break
+        service.grant(at_us)
         for calendar in lane.calendars:
-            calendar.grant(served_us)
-        slots.append(Slot(served_us, lane, _take(rooms[lane.business_manager_id])))
+            calendar.grant(at_us)
+        slots.append(Slot(at_us, lane, _take(rooms[lane.business_manager_id])))
         lane.volume += 1
         if lane.rest is not None:
             lane.rest -= 1
-        heapq.heappush(queue, (_rank(lane, rotation), lane.volume, lane.sender_id, lane))
-        at_us = served_us + gap_us
-    return Plan(slots, at_us)
+        queue.put(lane)
+        # A row that had to wait does not put off all that follow: the worker keeps its pace on average.
+        cursor_us = max(cursor_us + gap_us, at_us)
+    if slots:
+        return Plan(slots)
+    return Plan(slots, _next_us(service, [lane for lane in lanes if _is_open(lane, rooms)], start_us, horizon_us))
 
 
-Queue = list[tuple[int, int, str, Lane]]
+class _Queue:
+    """The lanes with room, in the order of the rotation; those that are not free now wait until they are.
+
+    Asked for instants that never go back. Only grants change when a lane is free, and only to later.
+    """
+
+    def __init__(self, lanes: list[Lane], rooms: dict[str, Room], rotation: Rotation) -> None:
+        self._rooms = rooms
+        self._rotation = rotation
+        self._ready = [self._entry(lane) for lane in lanes]
+        heapq.heapify(self._ready)
+        self._waiting: list[tuple[int, str, Lane]] = []
+
+    @property
+    def soonest_us(self) -> int | None:
+        """No lane that waits is free before; None when none waits for an instant up to the horizon."""
+        return self._waiting[0][0] if self._waiting else None
+
+    def take(self, at_us: int, horizon_us: int) -> Lane | None:
+        """The preferred lane that is free at `at_us`, taken out of the queue."""
+        while self._waiting and self._waiting[0][0] <= at_us:
+            self.put(heapq.heappop(self._waiting)[2])
+        while self._ready:
+            lane = heapq.heappop(self._ready)[3]
+            if not _is_open(lane, self._rooms):
+                continue
+            free_us = lane.earliest(at_us, horizon_us)
+            if free_us == at_us:
+                return lane
+            if free_us is not None:
+                heapq.heappush(self._waiting, (free_us, lane.sender_id, lane))
+        return None
+
+    def put(self, lane: Lane) -> None:
+        heapq.heappush(self._ready, self._entry(lane))
+
+    def _entry(self, lane: Lane) -> tuple[int, int, str, Lane]:
+        return _rank(lane, self._rotation), lane.volume, lane.sender_id, lane
 
 
-def _pick(queue: Queue, rooms: dict[str, Room], at_us: int, until_us: int) -> tuple[Lane | None, int | None]:
-    """The preferred lane that is free at `at_us`, taken out of the queue; else when the soonest lane is free."""
-    passed: Queue = []
-    soonest_us: int | None = None
-    picked: Lane | None = None
-    while queue and picked is None:
-        entry = heapq.heappop(queue)
-        lane = entry[3]
-        if lane.rest == 0 or not rooms[lane.business_manager_id].is_open:
-            continue
-        free_us = lane.earliest(at_us, until_us)
-        if free_us == at_us:
-            picked = lane
-            break
-        passed.append(entry)
-        if free_us is not None and (soonest_us is None or free_us < soonest_us):
-            soonest_us = free_us
-    for entry in passed:
-        heapq.heappush(queue, entry)
-    return picked, soonest_us
+def _next_us(service: Calendar, lanes: list[Lane], start_us: int, horizon_us: int) -> int | None:
+    """When the first row could go, as far as the calendars look ahead."""
+    if not lanes:
+        return None
+    until_us = horizon_us + LOOK_AHEAD_US
+    free = [free_us for lane in lanes if (free_us := lane.earliest(start_us, until_us)) is not None]
+    served_us = service.earliest(min(free, default=until_us), until_us)
+    return until_us if served_us is None else served_us
+
+
+def _is_open(lane: Lane, rooms: dict[str, Room]) -> bool:
+    return lane.rest != 0 and rooms[lane.business_manager_id].is_open
 
 
 def _take(room: Room) -> bool:
