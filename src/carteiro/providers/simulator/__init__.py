@@ -1,1 +1,10 @@
-"""A separate process that speaks the providers' real wire formats."""
+"""A stand-in for Infobip: a separate process that speaks its wire format, with faults on demand.
+
+Anybody can ask for a fault by the last four digits of a recipient (`magic.py` holds the table, docs/simulator.md and
+`GET /_sim/magic` show it), or by `POST /_sim/faults`. Every message that arrives is on record (`GET /_sim/calls`).
+
+    options   what can be set        plan, faults, magic   what goes wrong with which call
+    wire      Infobip's format       sending, reading      its endpoints
+    ledger    what arrived           receipts              reports of delivery and of being seen
+    admin     /_sim                  sink                  a place for callbacks
+"""

@@ -1,0 +1,55 @@
+"""What the use cases ask of a provider. The answers' vocabulary is `carteiro.domain.outcomes`."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+from uuid import UUID
+
+from carteiro.domain.outcomes import Fact, Outcome, Outgoing, Parsed
+
+MessageId = tuple[UUID, int]
+"""(batch id, seq)."""
+
+
+class LogUnreachable(Exception):
+    """The provider's log gave no answer that can be relied on: nothing was found, and nothing proven absent."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp:
+    """What the log says. An id in neither field is known there, but not with an outcome: ask again later."""
+
+    facts: tuple[Fact, ...] = ()
+    """In any order; one message may have several."""
+    absent: tuple[MessageId, ...] = ()
+    """The log was read and holds no trace of these."""
+
+
+class Provider(Protocol):
+    """One provider account: an address and a key. Safe to use from many tasks of one event loop."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def has_log(self) -> bool:
+        """Whether `look_up` can tell a message that was never taken from one that was."""
+        ...
+
+    async def submit(self, messages: Sequence[Outgoing]) -> list[Outcome]:
+        """Send, and answer one outcome per message in the given order. Nothing is ever sent twice in here.
+
+        No expected failure is raised. Little more than the encoding comes before the write, so that a check made by
+        the caller right before is still true when the bytes leave.
+        """
+        ...
+
+    async def look_up(self, ids: Sequence[MessageId]) -> LookUp:
+        """Ask the log. Raises LogUnreachable, also when only a part could be read."""
+        ...
+
+    def parse_webhook(self, body: bytes) -> Parsed:
+        """Read a webhook's body item by item. Never raises: what cannot be read is counted."""
+        ...
+
+    async def close(self) -> None: ...

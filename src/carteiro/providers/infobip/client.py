@@ -1,0 +1,158 @@
+"""Infobip over HTTP. The only module that knows httpx and what its transport raises."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from urllib.parse import urlsplit
+
+import aiohttp
+import httpx
+from httpx_aiohttp import AiohttpTransport
+
+from carteiro.domain.outcomes import Ambiguous, Fact, NotSent, Outcome, Outgoing, Parsed, message_key, parse_message_key
+from carteiro.providers.contract import LogUnreachable, LookUp, MessageId
+from carteiro.providers.infobip import codec
+from carteiro.providers.infobip.answers import read_answer
+
+LOG_PAGE = 50
+"""Ids that one call to the log asks for."""
+
+# Below the idle time of common servers and balancers (5 s and up): a connection that the other side closes while we
+# write looks like a lost answer, and makes its message's outcome unknown for no reason.
+_KEEPALIVE_S = 4.0
+_CONNECT_MAX_S = 10.0
+
+# The errors that aiohttp raises before it has a connection to write on; its other ones come after.
+_BEFORE_THE_WRITE = (
+    aiohttp.ClientConnectorError,  # refused, unreachable, DNS, TLS, certificate
+    aiohttp.ClientConnectorCertificateError,
+    aiohttp.ClientConnectorSSLError,
+    aiohttp.ConnectionTimeoutError,  # includes the wait for a free connection
+    aiohttp.ServerFingerprintMismatch,
+    aiohttp.InvalidURL,
+)
+
+
+class InfobipProvider:
+    """One Infobip account: its address and key. Connections are opened when first needed and kept for a few seconds."""
+
+    name = "infobip"
+    has_log = True
+
+    def __init__(self, *, base_url: str, api_key: str, timeout_s: float, max_connections: int) -> None:
+        """`timeout_s` is the total deadline of a call, connecting included. Raises ValueError for an unusable address.
+
+        A connection is given up early enough for that to be told apart from a call that got no answer.
+        """
+        base = _normalise(base_url)
+        self._send_url = httpx.URL(f"{base}/whatsapp/1/message/template")
+        self._log_url = httpx.URL(f"{base}/whatsapp/2/logs")
+        self._timeout_s = timeout_s
+        connect_s = min(_CONNECT_MAX_S, timeout_s / 2)
+        self._extensions = {"timeout": {"connect": connect_s, "pool": connect_s, "read": None, "write": None}}
+        self._headers = httpx.Headers(
+            {
+                "Authorization": f"App {api_key}",
+                "Content-Type": "application/json",
+                "Accept": "application/json",
+                "Accept-Encoding": "identity",
+                "User-Agent": "carteiro",
+            }
+        )
+        limits = httpx.Limits(max_connections=max_connections, keepalive_expiry=_KEEPALIVE_S)
+        # trust_env is off: a proxy of the environment would replace the transport.
+        self._client = httpx.AsyncClient(transport=AiohttpTransport(limits=limits), trust_env=False)
+
+    async def submit(self, messages: Sequence[Outgoing]) -> list[Outcome]:
+        if len(messages) == 1:
+            return [await self._submit_one(messages[0])]
+        return list(await asyncio.gather(*map(self._submit_one, messages)))
+
+    async def _submit_one(self, message: Outgoing) -> Outcome:
+        request = httpx.Request(
+            "POST",
+            self._send_url,
+            headers=self._headers,
+            content=codec.encode_send([message]),
+            extensions=self._extensions,
+        )
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                response = await self._client.send(request)
+        except Exception as error:
+            return _read_failure(error)
+        key = message_key(message.batch_id, message.seq)
+        return read_answer(response.status_code, response.content, response.headers.get("retry-after"), [key])[0]
+
+    async def look_up(self, ids: Sequence[MessageId]) -> LookUp:
+        facts: list[Fact] = []
+        absent: list[MessageId] = []
+        for start in range(0, len(ids), LOG_PAGE):
+            page = set(ids[start : start + LOG_PAGE])
+            while page:
+                rows = await self._read_log(page)
+                known = {row_id for row_id, _ in rows}
+                facts += (fact for row_id, found in rows if row_id in page for fact in found)
+                # Ids with several rows may have pushed others out of the answer: ask for those alone.
+                if len(rows) < LOG_PAGE or not known & page:
+                    absent += page - known
+                    break
+                page -= known
+        return LookUp(tuple(facts), tuple(absent))
+
+    async def _read_log(self, ids: set[MessageId]) -> list[tuple[MessageId, tuple[Fact, ...]]]:
+        """The rows of one page, each with its facts. Raises LogUnreachable."""
+        params: list[tuple[str, str]] = [("messageId", message_key(*key)) for key in sorted(ids)]
+        url = self._log_url.copy_with(params=[*params, ("limit", str(LOG_PAGE))])
+        request = httpx.Request("GET", url, headers=self._headers, extensions=self._extensions)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                response = await self._client.send(request)
+        except Exception as error:
+            raise LogUnreachable(type(error.__cause__ or error).__name__) from error
+        if response.status_code != 200:
+            raise LogUnreachable(f"HTTP {response.status_code}")
+        rows = codec.rows_of(codec.decode_json(response.content), "results")
+        if rows is None:
+            raise LogUnreachable("an answer without a list of results")
+        try:
+            return list(_read_rows(rows))
+        except ValueError as error:
+            # Whose row it was cannot be told: nothing on this page is proven absent.
+            raise LogUnreachable(str(error)) from error
+
+    def parse_webhook(self, body: bytes) -> Parsed:
+        return codec.parse_webhook(body)
+
+    async def close(self) -> None:
+        await self._client.aclose()
+
+
+def _read_rows(rows: Sequence[object]) -> Iterator[tuple[MessageId, tuple[Fact, ...]]]:
+    for row in rows:
+        if not isinstance(row, dict) or (row_id := parse_message_key(str(row.get("messageId")))) is None:
+            raise ValueError("a row without an id of ours")
+        yield row_id, tuple(codec.parse_log_row(row))
+
+
+def _read_failure(error: Exception) -> Outcome:
+    """What a call that brought no answer means. The transport calls nearly everything a ConnectTimeout, also a lost
+    answer, so the error underneath decides; what is not known for certain to precede the write is ambiguous.
+    """
+    if isinstance(error, TimeoutError):
+        return Ambiguous("TIMEOUT", "no answer within the deadline")
+    cause = error.__cause__ or error
+    name = type(cause).__name__
+    if isinstance(cause, _BEFORE_THE_WRITE):
+        return NotSent("CONNECT_FAILED", name)
+    return Ambiguous("CONNECTION_LOST", name)
+
+
+def _normalise(base_url: str) -> str:
+    """With a scheme (https if it has none) and without a slash at the end."""
+    url = base_url.strip().rstrip("/")
+    if "://" not in url:
+        url = f"https://{url}"
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment or parts.username:
+        raise ValueError("the provider's address must be like https://xyz12.api.infobip.com")
+    return url

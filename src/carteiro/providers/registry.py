@@ -1,0 +1,30 @@
+"""Providers by the name that a service carries in the catalog."""
+
+from collections.abc import Callable
+
+from carteiro.domain.outcomes import Parsed
+from carteiro.providers.contract import Provider
+from carteiro.providers.infobip import codec as infobip
+from carteiro.providers.infobip.client import InfobipProvider
+
+_PARSERS: dict[str, Callable[[bytes], Parsed]] = {InfobipProvider.name: infobip.parse_webhook}
+
+
+def open_provider(
+    name: str, *, base_url: str, api_key: str, timeout_s: float = 30.0, max_connections: int = 128
+) -> Provider:
+    """Open a provider's client; it connects when first used. `timeout_s` is the hard total deadline of one call.
+
+    Raises LookupError for an unknown name, ValueError for an unusable address.
+    """
+    if name != InfobipProvider.name:
+        raise LookupError(f"no provider is called {name!r}")
+    return InfobipProvider(base_url=base_url, api_key=api_key, timeout_s=timeout_s, max_connections=max_connections)
+
+
+def parser_of(name: str) -> Callable[[bytes], Parsed]:
+    """The reader of a provider's webhook bodies; it never raises. Raises LookupError for an unknown name."""
+    try:
+        return _PARSERS[name]
+    except KeyError:
+        raise LookupError(f"no provider is called {name!r}") from None
