@@ -6,17 +6,16 @@ without a password; a loopback TCP port is opened only when asked for, and asks 
 """
 
 import contextlib
-import ctypes
 import os
 import secrets
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -25,6 +24,7 @@ from urllib.parse import quote
 import psycopg
 
 from carteiro.embedded.binaries import Binaries, find_binaries
+from carteiro.embedded.parent import end_with_parent
 from carteiro.embedded.server_user import ServerUser, can_reach, reachable_binaries, server_user
 
 SUPERUSER = "postgres"
@@ -48,9 +48,6 @@ NOT_DURABLE_SETTINGS: Mapping[str, str] = {"fsync": "off", "full_page_writes": "
 
 # The last server on this data folder has not quite gone: worth another try.
 TRANSIENT_START_ERRORS = ("pre-existing shared memory block", 'lock file "postmaster.pid" already exists')
-
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 class ClusterError(RuntimeError):
@@ -223,7 +220,6 @@ class Cluster:
         command = [str(self._binaries.postgres), "-D", str(self.data_dir)]
         for name, value in settings.items():
             command += ["-c", f"{name}={value}"]
-        parent_pid = os.getpid()
         with self.log_path.open("ab") as log:
             return subprocess.Popen(
                 command,
@@ -232,7 +228,7 @@ class Cluster:
                 stdout=log,
                 stderr=log,
                 process_group=0,
-                preexec_fn=lambda: _die_with(parent_pid),  # noqa: PLW1509 (it takes no lock and imports nothing)
+                preexec_fn=partial(end_with_parent, os.getpid(), signal.SIGINT),  # noqa: PLW1509 (it takes no lock)
             )
 
     def _as_user(self) -> dict[str, Any]:
@@ -277,12 +273,3 @@ class Cluster:
 def _give(path: Path, user: ServerUser | None) -> None:
     if user is not None:
         os.chown(path, user.uid, user.gid)
-
-
-def _die_with(parent_pid: int) -> None:
-    """In the child, after its user was set (which clears the flag): have the kernel stop it with its parent."""
-    if _libc is None:
-        return
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGINT)
-    if os.getppid() != parent_pid:  # the parent died before the call above
-        os._exit(1)
