@@ -8,7 +8,8 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
-from carteiro.domain.outcomes import Fact, FactKind, message_key
+from carteiro.domain.facts import Known, code_of, known_of
+from carteiro.domain.outcomes import Fact, message_key
 from carteiro.storage import capacity
 from carteiro.storage.statements import load
 
@@ -43,16 +44,21 @@ async def merge_facts(
     """
     if not facts:
         return []
-    rows = _combined(batch_id, facts)
+    rows = _combined(facts)
     cursor = await conn.execute(
         SQL.merge,
         {
             "batch_id": batch_id,
             "claim_id": claim_id,
             "seqs": list(rows),
-            **{_COLUMN[kind]: [row.at.get(kind) for row in rows.values()] for kind in FactKind},
-            "provider_ids": [row.provider_id for row in rows.values()],
-            "codes": [row.code for row in rows.values()],
+            "sent": [known.sent_at for known in rows.values()],
+            "delivered": [known.delivered_at for known in rows.values()],
+            "seen": [known.seen_at for known in rows.values()],
+            "failed": [known.failed_at for known in rows.values()],
+            "assumed": [known.assumed_at for known in rows.values()],
+            "gave_up": [known.gave_up_at for known in rows.values()],
+            "provider_ids": [_theirs(batch_id, seq, known.provider_id) for seq, known in rows.items()],
+            "codes": [code_of(known) if known.failed_at is None else known.code for known in rows.values()],
         },
     )
     merged = [_merged(*row) for row in await cursor.fetchall()]
@@ -62,36 +68,17 @@ async def merge_facts(
     return merged
 
 
-_COLUMN = {
-    FactKind.SENT: "sent",
-    FactKind.DELIVERED: "delivered",
-    FactKind.SEEN: "seen",
-    FactKind.FAILED: "failed",
-    FactKind.ASSUMED: "assumed",
-    FactKind.GIVEN_UP: "gave_up",
-}
-
-
-@dataclass(slots=True)
-class _Row:
-    at: dict[FactKind, datetime]
-    provider_id: str | None = None
-    code: str | None = None
-
-
-def _combined(batch_id: UUID, facts: Iterable[Fact]) -> dict[int, _Row]:
-    """One row a message: the earliest time of each kind, and the code of the earliest failure."""
-    rows: dict[int, _Row] = {}
+def _combined(facts: Iterable[Fact]) -> dict[int, Known]:
+    """One row a message, merged by the rule of domain/facts.py before the statement merges it with what is stored."""
+    told: dict[int, list[Fact]] = {}
     for fact in facts:
-        row = rows.setdefault(fact.seq, _Row({}))
-        known = row.at.get(fact.kind)
-        if known is None or fact.at < known:
-            row.at[fact.kind] = fact.at
-            if fact.kind in (FactKind.FAILED, FactKind.GIVEN_UP):
-                row.code = fact.code
-        if fact.provider_id and fact.provider_id != message_key(batch_id, fact.seq):
-            row.provider_id = fact.provider_id
-    return rows
+        told.setdefault(fact.seq, []).append(fact)
+    return {seq: known_of(of_one) for seq, of_one in told.items()}
+
+
+def _theirs(batch_id: UUID, seq: int, provider_id: str | None) -> str | None:
+    """The provider's own id; ours is not stored once more."""
+    return None if provider_id == message_key(batch_id, seq) else provider_id
 
 
 def _merged(

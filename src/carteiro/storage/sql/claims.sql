@@ -64,7 +64,7 @@ WITH opened AS (
         clock_timestamp() + make_interval(secs => %(lease_s)s))
     RETURNING id, lease_until
 ), claimed AS (
-    UPDATE message m SET status = e.target, event = e.event, claim_id = opened.id, sender_id = t.sender_id,
+    UPDATE message m SET status = e.target, event = e.event, code = NULL, claim_id = opened.id, sender_id = t.sender_id,
         business_manager_id = t.bm, slot_at = t.slot_at, bucket_at = t.bucket_at
     FROM opened,
         unnest(%(seqs)s::int[], %(senders)s::text[], %(bms)s::text[], %(slots)s::timestamptz[], %(buckets)s::timestamptz[])

@@ -9,15 +9,21 @@ WITH told AS (
 ), found AS MATERIALIZED (
     -- Locked in order of seq: two mergers of one batch never wait for each other in a circle.
     SELECT m.seq, m.status, m.claim_id, m.sender_id, m.business_manager_id, m.bucket_at,
-        (m.sent_at, m.delivered_at, m.seen_at, m.failed_at, m.assumed_at, m.gave_up_at) AS known,
+        (m.sent_at, m.delivered_at, m.seen_at, m.failed_at, m.assumed_at, m.gave_up_at, m.provider_id, m.code) AS known,
         least(m.sent_at, t.sent_at) AS sent_at,
         least(m.delivered_at, t.delivered_at) AS delivered_at,
         least(m.seen_at, t.seen_at) AS seen_at,
         least(m.failed_at, t.failed_at) AS failed_at,
         least(m.assumed_at, t.assumed_at) AS assumed_at,
         least(m.gave_up_at, t.gave_up_at) AS gave_up_at,
-        coalesce(m.provider_id, t.provider_id) AS provider_id,
-        CASE WHEN t.code IS NOT NULL AND (m.failed_at IS NULL OR t.failed_at < m.failed_at) THEN t.code ELSE m.code END AS code
+        least(m.provider_id COLLATE "C", t.provider_id COLLATE "C") COLLATE "default" AS provider_id,
+        CASE
+            WHEN m.failed_at < t.failed_at THEN m.code
+            WHEN t.failed_at IS NOT NULL AND (m.failed_at IS NULL OR t.failed_at < m.failed_at) THEN t.code
+            WHEN t.failed_at = m.failed_at THEN least(m.code COLLATE "C", t.code COLLATE "C") COLLATE "default"
+            WHEN m.failed_at IS NULL AND t.gave_up_at IS NOT NULL THEN t.code
+            ELSE m.code
+        END AS code
     FROM told t JOIN message m ON m.batch_id = %(batch_id)s AND m.seq = t.seq
     WHERE m.seq = ANY(%(seqs)s::int[]) AND (%(claim_id)s::bigint IS NULL OR m.claim_id = %(claim_id)s)
     ORDER BY m.seq
@@ -31,7 +37,7 @@ WITH told AS (
             WHEN sent_at IS NOT NULL THEN 'sent'
             ELSE 'gave_up'
         END AS event,
-        (sent_at, delivered_at, seen_at, failed_at, assumed_at, gave_up_at) IS DISTINCT FROM known AS news
+        (sent_at, delivered_at, seen_at, failed_at, assumed_at, gave_up_at, provider_id, code) IS DISTINCT FROM known AS news
     FROM found
 ), moved AS (
     UPDATE message m SET
