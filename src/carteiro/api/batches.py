@@ -4,16 +4,16 @@ import re
 from collections.abc import Iterable
 from enum import StrEnum
 from hashlib import sha256
-from typing import Annotated, Any
+from typing import Any
 from uuid import UUID
 
 import msgspec
 from litestar import Controller, Response, get, post
-from litestar.params import Parameter as Query
+from litestar.params import FromPath, FromQuery
 
 from carteiro.api import pagination
 from carteiro.api.context import ApiRequest, context_of
-from carteiro.api.operations import CURSOR, LIMIT, Operation, Parameter
+from carteiro.api.operations import CURSOR, LIMIT, LimitQuery, Operation, Parameter
 from carteiro.api.problems import UnsupportedMediaType, decoding_error
 from carteiro.api.schemas import Batch, Message, Page
 from carteiro.domain.errors import (
@@ -30,7 +30,6 @@ from carteiro.services import reading
 from carteiro.services.create import Key, create_batch
 from carteiro.services.create.refusals import TemplateNotApproved, UnknownTemplate
 
-LimitQuery = Annotated[int, Query(ge=1, le=200)]
 VISIBLE = tuple(state for state in BatchState if state is not BatchState.DRAFT)
 BATCH_ID = Parameter("batch_id", "path", "The batch.", {"type": "string", "format": "uuid"})
 
@@ -128,7 +127,11 @@ class BatchController(Controller):
         },
     )
     async def list_batches(
-        self, request: ApiRequest, status: BatchState | None = None, limit: LimitQuery = 50, cursor: str | None = None
+        self,
+        request: ApiRequest,
+        status: FromQuery[BatchState | None] = None,
+        limit: LimitQuery = 50,
+        cursor: FromQuery[str | None] = None,
     ) -> Page[Any]:
         found = await reading.read_batches(
             context_of(request).pool,
@@ -153,7 +156,7 @@ class BatchController(Controller):
             )
         },
     )
-    async def get_batch(self, request: ApiRequest, batch_id: str) -> Batch:
+    async def get_batch(self, request: ApiRequest, batch_id: FromPath[str]) -> Batch:
         return Batch.of(
             await reading.read_batch(context_of(request).pool, request.auth.account_id, parse_batch_id(batch_id))
         )
@@ -178,10 +181,10 @@ class BatchController(Controller):
     async def list_messages(
         self,
         request: ApiRequest,
-        batch_id: str,
-        status: MessageState | None = None,
+        batch_id: FromPath[str],
+        status: FromQuery[MessageState | None] = None,
         limit: LimitQuery = 50,
-        cursor: str | None = None,
+        cursor: FromQuery[str | None] = None,
     ) -> Page[Any]:
         id = parse_batch_id(batch_id)
         found = await reading.read_messages(

@@ -1,17 +1,15 @@
 """`/api/v1/credits` and `/api/v1/capacity`: what the account may spend."""
 
-from typing import Annotated, Any
+from typing import Any
 
 from litestar import Controller, get
-from litestar.params import Parameter as Query
+from litestar.params import FromQuery
 
 from carteiro.api import pagination
 from carteiro.api.context import ApiRequest, context_of
-from carteiro.api.operations import CURSOR, LIMIT, Operation
+from carteiro.api.operations import CURSOR, LIMIT, LimitQuery, Operation
 from carteiro.api.schemas import Balance, Capacity, LedgerEntry, ManagerRoom, Page
 from carteiro.services import accounts, reading
-
-LimitQuery = Annotated[int, Query(ge=1, le=200)]
 
 
 class SpendingController(Controller):
@@ -62,7 +60,9 @@ class SpendingController(Controller):
             )
         },
     )
-    async def entries(self, request: ApiRequest, limit: LimitQuery = 50, cursor: str | None = None) -> Page[Any]:
+    async def entries(
+        self, request: ApiRequest, limit: LimitQuery = 50, cursor: FromQuery[str | None] = None
+    ) -> Page[Any]:
         found = await accounts.read_entries(
             context_of(request).pool,
             account_id=request.auth.account_id,

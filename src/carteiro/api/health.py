@@ -10,18 +10,21 @@ from carteiro.domain.errors import Unavailable
 from carteiro.services.database import find_obstacle
 
 
-class HealthController(Controller):
-    @get(
-        ["/health", "/livez"],
-        opt={
-            "operation": Operation(
-                id="getLiveness",
-                summary="The process is alive",
-                description="Says nothing about the database: a restart would not mend that.",
-                answers={200: (Alive, "It is.")},
-            )
-        },
+def _liveness(id: str) -> Operation:
+    return Operation(
+        id=id,
+        summary="The process is alive",
+        description="Says nothing about the database: a restart would not mend that.",
+        answers={200: (Alive, "It is.")},
     )
+
+
+class HealthController(Controller):
+    @get("/health", opt={"operation": _liveness("getHealth")})
+    async def health(self) -> Alive:
+        return Alive()
+
+    @get("/livez", opt={"operation": _liveness("getLiveness")})
     async def alive(self) -> Alive:
         return Alive()
 

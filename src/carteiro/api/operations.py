@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from litestar.params import QueryParameter
 
 from carteiro.api.problems import UnsupportedMediaType
 from carteiro.domain.errors import (
@@ -65,6 +67,7 @@ class Operation:
         return tuple(dict.fromkeys([*common, *self.problems]))
 
 
+LimitQuery = Annotated[int, QueryParameter(ge=1, le=200)]
 LIMIT = Parameter(
     "limit", "query", "Items in a page.", {"type": "integer", "minimum": 1, "maximum": 200, "default": 50}
 )

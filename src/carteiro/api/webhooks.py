@@ -1,6 +1,7 @@
 """Where providers report. No key: the token in the path says which service it is, and is as good as one."""
 
 from litestar import Controller, post
+from litestar.params import FromPath
 
 from carteiro.api.context import AnyRequest, context_of
 from carteiro.api.operations import Operation, Parameter
@@ -28,7 +29,7 @@ class WebhookController(Controller):
             )
         },
     )
-    async def infobip(self, request: AnyRequest, token: str) -> Alive:
+    async def infobip(self, request: AnyRequest, token: FromPath[str]) -> Alive:
         if not await store_payload(context_of(request).pool, "infobip", token, await request.body()):
             raise NotFound("There is no such webhook.")
         return Alive()

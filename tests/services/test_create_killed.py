@@ -1,0 +1,108 @@
+"""A process that is killed while it creates a batch leaves nothing, or everything, or a draft that nobody sees."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from psycopg import AsyncConnection
+
+from carteiro.services.create import collect_abandoned_drafts, create_batch
+from carteiro.settings import Settings
+from carteiro.storage.pool import Pool, open_pool
+from tests.support.factories import add_account, batch_request, caller, value
+from tests.support.waiting import until
+
+VICTIM = "victim"
+CREDITS = 5_000
+
+
+class Killed(BaseException):
+    """Not caught by anything that would tidy up: a killed process tidies nothing."""
+
+
+def kill_before_exchange(monkeypatch: pytest.MonkeyPatch, number: int) -> Callable[[], bool]:
+    """From its exchange `number` with the server on, this task cannot send a byte; its sockets are closed.
+
+    An exchange is a statement, a BEGIN, a COMMIT or a piece of COPY. Answers whether it came to that.
+    """
+    victim = asyncio.current_task()
+    original = AsyncConnection.wait
+    exchanges = 0
+
+    async def wait(self: AsyncConnection[Any], *args: Any, **options: Any) -> Any:
+        nonlocal exchanges
+        if asyncio.current_task() is victim:
+            exchanges += 1
+            if exchanges >= number:
+                self.pgconn.finish()
+                raise Killed
+        return await original(self, *args, **options)
+
+    monkeypatch.setattr(AsyncConnection, "wait", wait)
+    return lambda: exchanges >= number
+
+
+@pytest.mark.parametrize(("n", "least_exchanges"), [(3, 20), (1_001, 25)], ids=["in one transaction", "loaded before"])
+async def test_nothing_or_everything(
+    pool: Pool, postgres_dsn: str, monkeypatch: pytest.MonkeyPatch, n: int, least_exchanges: int
+) -> None:
+    await add_account(pool, credits=CREDITS, bms=2, bm_limit=2_000)
+    drafts = 0
+    number = 0
+    while True:
+        number += 1
+        async with open_pool(postgres_dsn, min_size=1, max_size=2, application_name=VICTIM) as victims:
+            with monkeypatch.context() as patched:
+                was_killed = kill_before_exchange(patched, number)
+                with contextlib.suppress(Killed):
+                    await create_batch(victims, Settings(), caller(), batch_request(n))
+        await until(lambda: no_victim_is_left(pool), 5, "the server has ended the killed sessions")
+        drafts += await collect_abandoned_drafts(pool, older_than_s=0)
+        if await value(pool, "SELECT count(*) FROM batch"):
+            break
+        await assert_nothing_is_left(pool)
+        assert was_killed()
+    assert number > least_exchanges
+    assert (drafts > 0) == (n > 1_000)
+    assert await value(pool, "SELECT (b.status, t.pending)::text FROM batch b, batch_tally t") == f"(pending,{n})"
+    assert await value(pool, "SELECT balance FROM account") == CREDITS - n
+    assert await value(pool, "SELECT sum(held) FROM capacity_meter") == n
+
+
+async def no_victim_is_left(pool: Pool) -> bool:
+    return not await value(pool, "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s", VICTIM)
+
+
+async def assert_nothing_is_left(pool: Pool) -> None:
+    for table in (
+        "message",
+        "message_content",
+        "batch_tally",
+        "batch_signature",
+        "capacity_hold",
+        "procrastinate_jobs",
+    ):
+        assert await value(pool, f"SELECT count(*) FROM {table}") == 0, table
+    assert await value(pool, "SELECT balance FROM account") == CREDITS
+    assert await value(pool, "SELECT count(*) FROM ledger_entry") == 1
+    assert await value(pool, "SELECT sum(held) FROM capacity_meter") == 0
+
+
+async def test_an_opened_batch_is_not_collected(pool: Pool) -> None:
+    await add_account(pool, credits=CREDITS, bm_limit=2_000)
+    await create_batch(pool, Settings(), caller(), batch_request(1_001))
+    assert await collect_abandoned_drafts(pool, older_than_s=0) == 0
+    assert await value(pool, "SELECT count(*) FROM message") == 1_001
+
+
+async def test_a_young_draft_is_left_alone(pool: Pool, postgres_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    await add_account(pool, credits=CREDITS, bm_limit=2_000)
+    async with open_pool(postgres_dsn, min_size=1, max_size=2, application_name=VICTIM) as victims:
+        with monkeypatch.context() as patched:
+            kill_before_exchange(patched, 16)
+            with pytest.raises(Killed):
+                await create_batch(victims, Settings(), caller(), batch_request(1_001))
+    assert await collect_abandoned_drafts(pool, older_than_s=3_600) == 0
+    assert await value(pool, "SELECT status FROM batch") == "draft"
