@@ -1,6 +1,7 @@
 """`carteiro serve`: the HTTP API in one process."""
 
 import asyncio
+import signal
 
 import rich_click as click
 import uvicorn
@@ -46,4 +47,8 @@ async def run_server(settings: Settings) -> None:
             server_header=False,
             timeout_graceful_shutdown=GRACE_S,
         )
-        await uvicorn.Server(config).serve()
+        server = uvicorn.Server(config)
+        # uvicorn raises the signal again when it is done, for whoever handled it before: it would end us as killed.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, server.handle_exit)
+        await server.serve()
