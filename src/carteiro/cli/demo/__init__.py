@@ -1,0 +1,3 @@
+"""`carteiro demo`."""
+
+from carteiro.cli.demo.command import demo as demo

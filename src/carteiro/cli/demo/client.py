@@ -1,0 +1,74 @@
+"""The demo's two views of the world: a client's, through the API, and the provider's, through the simulator."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import httpx
+
+from carteiro.cli.demo.contacts import DemoContact
+from carteiro.cli.stack import SERVICE, TEMPLATE
+
+TIMEOUT_S = 30.0
+
+
+class Client:
+    """What somebody with an API key can do."""
+
+    def __init__(self, api_url: str, key: str) -> None:
+        headers = {"Authorization": f"Bearer {key}"}
+        self._http = httpx.Client(base_url=f"{api_url}/api/v1", headers=headers, timeout=TIMEOUT_S, trust_env=False)
+
+    def post_batch(
+        self, contacts: Sequence[DemoContact], *, callback_url: str, idempotency_key: str
+    ) -> tuple[dict[str, Any], bool]:
+        """The batch, and whether it was there already."""
+        body = {
+            "service": SERVICE,
+            "template": {"name": TEMPLATE, "language": "pt_BR"},
+            "contacts": [contact.as_json() for contact in contacts],
+            "callback_url": callback_url,
+            "reference": "demo",
+        }
+        answer = self._http.post("/batches", json=body, headers={"Idempotency-Key": idempotency_key})
+        return _json(answer), answer.headers.get("Idempotent-Replayed") == "true"
+
+    def read_batch(self, batch_id: str) -> dict[str, Any]:
+        return _json(self._http.get(f"/batches/{batch_id}"))
+
+    def read_balance(self) -> int:
+        return int(_json(self._http.get("/credits"))["balance"])
+
+    def close(self) -> None:
+        self._http.close()
+
+
+class Provider:
+    """What the simulator wrote down."""
+
+    def __init__(self, simulator_url: str) -> None:
+        self._http = httpx.Client(base_url=f"{simulator_url}/_sim", timeout=TIMEOUT_S, trust_env=False)
+
+    def read_calls(self) -> list[dict[str, Any]]:
+        """One a message, in the order of arrival."""
+        answer = self._http.get("/calls")
+        answer.raise_for_status()
+        return [json.loads(line) for line in answer.content.splitlines()]
+
+    def read_callbacks(self) -> list[dict[str, Any]]:
+        callbacks: list[dict[str, Any]] = _json(self._http.get("/callbacks"))["callbacks"]
+        return callbacks
+
+    def close(self) -> None:
+        self._http.close()
+
+
+class Refused(RuntimeError):
+    """The API answered with a problem; the message is its body."""
+
+
+def _json(answer: httpx.Response) -> dict[str, Any]:
+    if answer.is_error:
+        raise Refused(f"{answer.request.method} {answer.url.path} was answered {answer.status_code}: {answer.text}")
+    body: dict[str, Any] = answer.json()
+    return body
