@@ -134,11 +134,23 @@ class Bench:
         return claimed
 
     async def claim_all(self, service_id: str = factories.SERVICE) -> list[Slice]:
-        """Claim until nothing is left that could be claimed now."""
+        """Claim as a pump does, until nothing is left that could be claimed now."""
         slices = []
-        while isinstance(claimed := await self.claim(service_id), Slice):
-            slices.append(claimed)
-        return slices
+        while True:
+            claimed = await self.claim(service_id)
+            if isinstance(claimed, Slice):
+                slices.append(claimed)
+            elif claimed.wait_s != 0:
+                return slices
+
+    async def work_off(self, outcome: Outcome, service_id: str = factories.SERVICE) -> None:
+        """Claim and record, slice by slice, until nothing is left that could be claimed now."""
+        while True:
+            claimed = await self.claim(service_id)
+            if isinstance(claimed, Slice):
+                await self.record_all(claimed, outcome)
+            elif claimed.wait_s != 0:
+                return
 
     async def record(self, piece: Slice, *outcomes: Outcome | None, at: datetime | None = None) -> None:
         """Record outcomes for the first rows of a slice; `None`: its call was not started."""

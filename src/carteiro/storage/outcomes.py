@@ -1,6 +1,6 @@
 """What a claim's calls came to, set by set and fenced by the claim; leases; what dispatch learns about a service."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -101,9 +101,9 @@ async def close_claim(conn: AsyncConnection[Any], claim_id: int) -> None:
     await conn.execute(SQL.close_claim, {"claim_id": claim_id})
 
 
-async def renew_leases(conn: AsyncConnection[Any], worker_id: str, *, lease_s: float) -> dict[int, datetime]:
-    """Renew the worker's open claims whose lease has not lapsed: claim id -> lease until."""
-    cursor = await conn.execute(SQL.renew_leases, {"worker_id": worker_id, "lease_s": lease_s})
+async def renew_leases(conn: AsyncConnection[Any], claim_ids: Iterable[int], *, lease_s: float) -> dict[int, datetime]:
+    """Renew those of the claims that are open and have not lapsed: claim id -> lease until."""
+    cursor = await conn.execute(SQL.renew_leases, {"claim_ids": list(claim_ids), "lease_s": lease_s})
     return dict(await cursor.fetchall())
 
 

@@ -101,7 +101,8 @@ async def _claim(
     await tidy_holds(conn, turn.batch_id, ground, plan.slots, pending - len(ready.rows))
     if not plan.slots:
         return Nothing("gap", POLL_S)
-    return await _open(conn, station, service_id, service, turn, ground, reading, ready, plan.slots)
+    filled = len(plan.slots) >= spacing.rows_in(slice_s)
+    return await _open(conn, station, service_id, service, turn, ground, reading, ready, plan.slots, filled=filled)
 
 
 def in_flight_allowance(service: Service, slice_s: float) -> int:
@@ -149,6 +150,8 @@ async def _open(
     reading: Reading,
     ready: Ready,
     slots: Sequence[Slot],
+    *,
+    filled: bool,
 ) -> Slice:
     """Charge the units, keep the calendars, move the rows to `pending_send`."""
     settings = station.settings
@@ -186,7 +189,7 @@ async def _open(
         rows=[Assigned(row.outgoing.seq, from_us(row.slot_us), row.unit) for row in due],
         lease_s=settings.lease_s,
     )
-    return Slice(claim_id, turn.batch_id, service_id, due, reading, lease_until)
+    return Slice(claim_id, turn.batch_id, service_id, due, reading, lease_until, filled)
 
 
 def _unit(slot: Slot, settings: Settings) -> Unit:

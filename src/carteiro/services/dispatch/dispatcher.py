@@ -68,14 +68,20 @@ class Dispatcher:
         await self._quiet.wait()
         await self.recorder.drained()
 
+    def claims_in_hand(self) -> set[int]:
+        """Claims with calls still to come, or outcomes still to be committed. A row that could not be recorded is in
+        neither: its claim must lapse.
+        """
+        return self._station.sending.keys() | self.recorder.claims()
+
     async def keep_leases(self) -> None:
-        """Renew the leases of this worker's open claims, four times a lease, until cancelled."""
+        """Renew the leases of the claims in hand, four times a lease, until cancelled."""
         lease_s = self._station.settings.lease_s
         while True:
             await asyncio.sleep(lease_s / 4)
             try:
                 async with transact(self._station.pool) as conn:
-                    renewed = await outcomes.renew_leases(conn, self._station.worker_id, lease_s=lease_s)
+                    renewed = await outcomes.renew_leases(conn, self.claims_in_hand(), lease_s=lease_s)
             except UNREACHABLE:
                 log.warning("leases_not_renewed")
                 continue

@@ -1,6 +1,6 @@
 """What passes between claim, send and record."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
@@ -32,12 +32,10 @@ class Slice:
     """In order of slot."""
     reading: Reading
     lease_until: datetime
+    filled: bool
+    """As many rows as the worker's own pace allowed: nothing else bounded it."""
     flushes: int = 0
     """Records made so far."""
-    unrecorded: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.unrecorded = len(self.due)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 import asyncio
 
 import structlog
-from psycopg import Error, InterfaceError, OperationalError
+from psycopg import InterfaceError, OperationalError
 from psycopg_pool import PoolTimeout
 
 from carteiro.services.dispatch.model import Result, Slice
@@ -27,6 +27,7 @@ class Recorder:
         self._pool = pool
         self._settings = settings
         self._noted: dict[int, tuple[Slice, list[Result]]] = {}
+        self._flushing: set[int] = set()
         self._rows = 0
         self._wake = asyncio.Event()
         self._full = asyncio.Event()
@@ -53,14 +54,20 @@ class Recorder:
             except TimeoutError:
                 pass
             noted, self._noted, self._rows = self._noted, {}, 0
+            self._flushing = set(noted)
             self._wake.clear()
             self._full.clear()
             await asyncio.gather(*(self._flush(piece, results) for piece, results in noted.values()))
+            self._flushing = set()
             if not self._noted:
                 self._idle.set()
 
     async def drained(self) -> None:
         await self._idle.wait()
+
+    def claims(self) -> set[int]:
+        """The claims with outcomes that are noted and not committed yet."""
+        return self._noted.keys() | self._flushing
 
     async def _flush(self, piece: Slice, results: list[Result]) -> None:
         while True:
@@ -69,17 +76,16 @@ class Recorder:
             except UNREACHABLE:
                 log.warning("record_delayed", claim_id=piece.claim_id, rows=len(results))
                 await asyncio.sleep(RETRY_DELAY_S)
-            except (Error, LookupError, ValueError):
+            except Exception:
                 await self._flush_apart(piece, results)
                 return
             else:
                 piece.flushes += 1
-                piece.unrecorded -= len(results)
                 return
 
     async def _flush_apart(self, piece: Slice, results: list[Result]) -> None:
-        """A row that cannot be recorded fails alone: it stays `pending_send`, its lease lapses, the provider's log is
-        asked.
+        """A row that cannot be recorded fails alone: it stays `pending_send`, its claim is not renewed any more, and
+        when the lease lapses the provider's log is asked.
         """
         if len(results) == 1:
             log.exception("record_failed", claim_id=piece.claim_id, seq=results[0].due.outgoing.seq)

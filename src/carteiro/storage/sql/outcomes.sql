@@ -55,7 +55,7 @@ UPDATE claim SET closed_at = clock_timestamp() WHERE id = %(claim_id)s AND close
 
 -- name: renew_leases
 UPDATE claim SET lease_until = clock_timestamp() + make_interval(secs => %(lease_s)s)
-WHERE worker_id = %(worker_id)s AND closed_at IS NULL AND lease_until > clock_timestamp()
+WHERE id = ANY(%(claim_ids)s::bigint[]) AND closed_at IS NULL AND lease_until > clock_timestamp()
 RETURNING id, lease_until
 
 -- name: note_health
