@@ -1,0 +1,172 @@
+"""The test bed: a durable Postgres of our own, the simulator, the API and workers, all as real processes."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import httpx
+import psycopg
+
+from carteiro.embedded import Cluster, reachable_home
+from carteiro.storage.migrations import migrate
+from tests.support.processes import ChildProcess, Processes, free_port, running_processes
+
+MANAGERS = 10
+START_TIMEOUT_S = 30.0
+API_KEY = "bench-key"
+
+
+@dataclass
+class Bed:
+    """What a measurement needs. `environment` is what every process of it runs with."""
+
+    dsn: str
+    processes: Processes
+    environment: dict[str, str]
+    api_url: str
+    simulator_url: str
+    key: str = ""
+    workers: list[ChildProcess] = field(default_factory=list)
+
+    def carteiro(self, *arguments: str) -> str:
+        """Run a command to its end; its standard output."""
+        command = [sys.executable, "-m", "carteiro", *arguments]
+        environment = {**os.environ, **self.environment, "COLUMNS": "400"}
+        return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
+
+    def start_workers(self, n: int) -> None:
+        self.workers = [self.processes.start("worker", name=f"worker-{number}") for number in range(n)]
+        wait_until(
+            lambda: self.scalar("SELECT count(*) FROM worker WHERE seen_at > now() - interval '3 s'") >= n, "workers"
+        )
+
+    def stop_workers(self) -> None:
+        for worker in self.workers:
+            worker.stop()
+        self.workers = []
+        self.execute("DELETE FROM worker")
+
+    def post_batch(self, contacts: list[dict[str, Any]], **fields: Any) -> tuple[UUID, float]:
+        """Create a batch; (id, seconds from the first byte to the answer)."""
+        body = json.dumps(
+            {"service": "bench", "template": {"name": "bench", "language": "pt_BR"}, "contacts": contacts, **fields}
+        ).encode()
+        headers = {"Authorization": f"Bearer {self.key}", "Content-Type": "application/json"}
+        with httpx.Client(timeout=120) as client:
+            began_s = time.perf_counter()
+            answer = client.post(f"{self.api_url}/api/v1/batches", content=body, headers=headers)
+            took_s = time.perf_counter() - began_s
+        if answer.status_code != 202:
+            raise RuntimeError(f"the batch was refused: {answer.status_code} {answer.text[:500]}")
+        return UUID(answer.json()["id"]), took_s
+
+    def simulator(self, method: str, path: str, body: object = None) -> Any:
+        answer = httpx.request(method, f"{self.simulator_url}/_sim/{path}", json=body, timeout=60)
+        answer.raise_for_status()
+        return answer.json() if answer.content else None
+
+    def execute(self, statement: str) -> None:
+        with psycopg.connect(self.dsn, autocommit=True) as conn:
+            conn.execute(statement.encode())
+
+    def scalar(self, statement: str) -> Any:
+        with psycopg.connect(self.dsn, autocommit=True) as conn:
+            row = conn.execute(statement.encode()).fetchone()
+            return row[0] if row else None
+
+
+def wait_until(condition: Any, what: str, timeout_s: float = START_TIMEOUT_S) -> None:
+    ends_s = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > ends_s:
+            raise TimeoutError(f"waited {timeout_s:g} s for {what}")
+        time.sleep(0.05)
+
+
+@contextmanager
+def test_bed(*, latency_ms: float = 20.0) -> Iterator[Bed]:
+    """A fresh database on a durable cluster (fsync on), a simulator without receipts, and one API process."""
+    with tempfile.TemporaryDirectory(prefix="carteiro-bench-") as folder:
+        home = reachable_home(Path(folder) / "postgres")
+        with Cluster(home, durable=True) as cluster:
+            with psycopg.connect(cluster.dsn("postgres"), autocommit=True) as conn:
+                conn.execute("CREATE DATABASE bench")
+            dsn = cluster.dsn("bench")
+            migrate(dsn)
+            api_port, simulator_port = free_port(), free_port()
+            environment = {
+                "CARTEIRO_DATABASE_URL": dsn,
+                "CARTEIRO_PORT": str(api_port),
+                "CARTEIRO_LOG_LEVEL": "WARNING",
+                "BENCH_PROVIDER_KEY": API_KEY,
+            }
+            with running_processes(Path(folder), environment) as processes:
+                bed = Bed(
+                    dsn,
+                    processes,
+                    environment,
+                    f"http://127.0.0.1:{api_port}",
+                    f"http://127.0.0.1:{simulator_port}",
+                )
+                _set_up(bed, Path(folder), simulator_port, latency_ms)
+                yield bed
+
+
+def _set_up(bed: Bed, folder: Path, simulator_port: int, latency_ms: float) -> None:
+    processes = bed.processes
+    options = ("--port", str(simulator_port), "--latency-ms", f"{latency_ms:g}", "--no-receipts", "--no-magic")
+    processes.start("simulator", *options, name="simulator")
+    processes.start("serve", name="api")
+    catalog = folder / "catalog.toml"
+    catalog.write_text(catalog_text(bed.simulator_url))
+    bed.carteiro("catalog", "apply", str(catalog))
+    bed.carteiro("credits", "grant", "bench", "10000000", "--cause", "benchmark")
+    printed = bed.carteiro("keys", "create", "bench")
+    bed.key = next(word for word in printed.split() if word.startswith("carteiro_live_"))
+    wait_until(lambda: _answers(f"{bed.api_url}/readyz"), "the API")
+    wait_until(lambda: _answers(f"{bed.simulator_url}/_sim/health"), "the simulator")
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(url, timeout=2).status_code == 200
+    except httpx.HTTPError:
+        return False
+
+
+def catalog_text(simulator_url: str) -> str:
+    """No limit in the way: ten business managers without limits, a service of 20,000 a second."""
+    parts = [
+        '[[account]]\nid = "bench"\n',
+        f'[[service]]\nid = "bench"\naccount = "bench"\nkind = "multibm"\nprovider = "infobip"\nbase_url = "{simulator_url}"\n'
+        'api_key_env = "BENCH_PROVIDER_KEY"\nmessages_per_second = 20000\ncharge_rule = "sent_only"\ncategory = "UTILITY"\n',
+        '[[template]]\nname = "bench"\nlanguage = "pt_BR"\ncategory = "UTILITY"\nbody = "Ola {{1}}, pedido {{2}} saiu."\n',
+    ]
+    for number in range(MANAGERS):
+        parts.append(
+            f'[[business_manager]]\nid = "bm{number}"\ndaily_limit = 10000000\n'
+            f'[[sender]]\nid = "551140001{number:04d}"\nbusiness_manager = "bm{number}"\naccounts = ["bench"]\nquality = "HIGH"\n'
+            "use_waba_limit = true\n"
+            f'[[submission]]\ntemplate = "bench"\nbusiness_manager = "bm{number}"\nphysical_name = "bench_v1"\nstatus = "APPROVED"\n'
+        )
+    return "\n".join(parts)
+
+
+def contacts(n: int, first: int = 0) -> list[dict[str, Any]]:
+    """`n` different Brazilian mobiles in plain E.164, with two placeholders each."""
+    return [
+        {
+            "phone": f"+55{11 + k // 10_000_000 % 80}9{80_000_000 + k % 10_000_000}",
+            "placeholders": [f"Cliente {k}", str(k)],
+        }
+        for k in range(first, first + n)
+    ]
