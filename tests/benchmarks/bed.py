@@ -23,6 +23,7 @@ from tests.support.processes import ChildProcess, Processes, free_port, running_
 MANAGERS = 10
 START_TIMEOUT_S = 30.0
 API_KEY = "bench-key"
+LATENCY_MS = 20.0
 
 
 @dataclass
@@ -93,7 +94,7 @@ def wait_until(condition: Any, what: str, timeout_s: float = START_TIMEOUT_S) ->
 
 
 @contextmanager
-def test_bed(*, latency_ms: float = 20.0) -> Iterator[Bed]:
+def test_bed() -> Iterator[Bed]:
     """A fresh database on a durable cluster (fsync on), a simulator without receipts, and one API process."""
     with tempfile.TemporaryDirectory(prefix="carteiro-bench-") as folder:
         home = reachable_home(Path(folder) / "postgres")
@@ -117,13 +118,13 @@ def test_bed(*, latency_ms: float = 20.0) -> Iterator[Bed]:
                     f"http://127.0.0.1:{api_port}",
                     f"http://127.0.0.1:{simulator_port}",
                 )
-                _set_up(bed, Path(folder), simulator_port, latency_ms)
+                _set_up(bed, Path(folder), simulator_port)
                 yield bed
 
 
-def _set_up(bed: Bed, folder: Path, simulator_port: int, latency_ms: float) -> None:
+def _set_up(bed: Bed, folder: Path, simulator_port: int) -> None:
     processes = bed.processes
-    options = ("--port", str(simulator_port), "--latency-ms", f"{latency_ms:g}", "--no-receipts", "--no-magic")
+    options = ("--port", str(simulator_port), "--latency-ms", f"{LATENCY_MS:g}", "--no-receipts", "--no-magic")
     processes.start("simulator", *options, name="simulator")
     processes.start("serve", name="api")
     catalog = folder / "catalog.toml"
@@ -143,30 +144,58 @@ def _answers(url: str) -> bool:
         return False
 
 
+SERVICE = """
+[[account]]
+id = "bench"
+
+[[service]]
+id = "bench"
+account = "bench"
+kind = "multibm"
+provider = "infobip"
+base_url = "{simulator_url}"
+api_key_env = "BENCH_PROVIDER_KEY"
+messages_per_second = 20000
+charge_rule = "sent_only"
+category = "UTILITY"
+
+[[template]]
+name = "bench"
+language = "pt_BR"
+category = "UTILITY"
+body = "Ola {{{{1}}}}, pedido {{{{2}}}} saiu."
+"""
+
+MANAGER = """
+[[business_manager]]
+id = "bm{number}"
+daily_limit = 10000000
+
+[[sender]]
+id = "551140001{number:04d}"
+business_manager = "bm{number}"
+accounts = ["bench"]
+quality = "HIGH"
+use_waba_limit = true
+
+[[submission]]
+template = "bench"
+business_manager = "bm{number}"
+physical_name = "bench_v1"
+status = "APPROVED"
+"""
+
+
 def catalog_text(simulator_url: str) -> str:
-    """No limit in the way: ten business managers without limits, a service of 20,000 a second."""
-    parts = [
-        '[[account]]\nid = "bench"\n',
-        f'[[service]]\nid = "bench"\naccount = "bench"\nkind = "multibm"\nprovider = "infobip"\nbase_url = "{simulator_url}"\n'
-        'api_key_env = "BENCH_PROVIDER_KEY"\nmessages_per_second = 20000\ncharge_rule = "sent_only"\ncategory = "UTILITY"\n',
-        '[[template]]\nname = "bench"\nlanguage = "pt_BR"\ncategory = "UTILITY"\nbody = "Ola {{1}}, pedido {{2}} saiu."\n',
-    ]
-    for number in range(MANAGERS):
-        parts.append(
-            f'[[business_manager]]\nid = "bm{number}"\ndaily_limit = 10000000\n'
-            f'[[sender]]\nid = "551140001{number:04d}"\nbusiness_manager = "bm{number}"\naccounts = ["bench"]\nquality = "HIGH"\n'
-            "use_waba_limit = true\n"
-            f'[[submission]]\ntemplate = "bench"\nbusiness_manager = "bm{number}"\nphysical_name = "bench_v1"\nstatus = "APPROVED"\n'
-        )
-    return "\n".join(parts)
+    """No limit in the way: ten business managers with ten million a day, a service of 20,000 a second."""
+    managers = [MANAGER.format(number=number) for number in range(MANAGERS)]
+    return SERVICE.format(simulator_url=simulator_url) + "".join(managers)
 
 
 def contacts(n: int, first: int = 0) -> list[dict[str, Any]]:
     """`n` different Brazilian mobiles in plain E.164, with two placeholders each."""
-    return [
-        {
-            "phone": f"+55{11 + k // 10_000_000 % 80}9{80_000_000 + k % 10_000_000}",
-            "placeholders": [f"Cliente {k}", str(k)],
-        }
-        for k in range(first, first + n)
-    ]
+    made = []
+    for k in range(first, first + n):
+        area, last = 11 + k // 10_000_000 % 80, 80_000_000 + k % 10_000_000
+        made.append({"phone": f"+55{area}9{last}", "placeholders": [f"Cliente {k}", str(k)]})
+    return made

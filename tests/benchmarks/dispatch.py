@@ -55,14 +55,15 @@ def measure_ours(bed: Bed, workers: int) -> Rate:
     )
 
 
+SPAN = """
+SELECT extract(epoch FROM max(sent_at) - min(slot_at)) FROM message
+WHERE sent_at IS NOT NULL AND batch_id = (SELECT id FROM batch ORDER BY created_at DESC LIMIT 1)
+"""
+
+
 def _span_s(bed: Bed) -> float:
-    """From the first call's slot to the last one's: what the provider saw."""
-    return float(
-        bed.scalar(
-            "SELECT extract(epoch FROM max(sent_at) - min(slot_at)) FROM message WHERE sent_at IS NOT NULL "
-            "AND batch_id = (SELECT id FROM batch ORDER BY created_at DESC LIMIT 1)"
-        )
-    )
+    """From the first call's slot to the last one's answer."""
+    return float(bed.scalar(SPAN))
 
 
 def _database(bed: Bed) -> tuple[int, int]:
