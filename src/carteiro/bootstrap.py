@@ -12,7 +12,7 @@ import structlog
 from carteiro.domain.outcomes import Parsed
 from carteiro.providers.contract import Provider
 from carteiro.providers.registry import open_provider, parser_of
-from carteiro.services import callback, create, finalise, receive, withdraw
+from carteiro.services import audit, callback, create, finalise, receive, withdraw
 from carteiro.services.dispatch.dispatcher import Dispatcher
 from carteiro.services.dispatch.lapse import close_lapsed_claims
 from carteiro.services.dispatch.reconcile import reconcile_unknown
@@ -74,6 +74,7 @@ async def run_worker(settings: Settings) -> None:
         max_size=settings.pool_max_size,
         application_name=f"carteiro-worker {worker_id}",
     ) as pool:
+        await audit.publish_settings(pool, settings)
         providers = Providers(pool, settings)
         dispatcher = Dispatcher(pool, settings, worker_id, providers.of_service)
         duties.pump = dispatcher.pump
