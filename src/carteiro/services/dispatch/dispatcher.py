@@ -63,6 +63,17 @@ class Dispatcher:
             async with transact(self._station.pool) as conn:
                 await jobs.defer_pump(conn, service_id, worker_id=self._station.worker_id)
 
+    def halt(self, batch_id: UUID) -> None:
+        """The batch was paused or cancelled: start no further call of the slices that are being sent right now.
+
+        A slice that is claimed but not begun may be missed. That is no harm: whoever halted the batch waits until the
+        last slot of its open claims is past, and no claim is made after that. The slice keeps the mark, so that there
+        is nothing to take back when the batch is resumed.
+        """
+        for piece in self._station.sending.values():
+            if piece.batch_id == batch_id:
+                piece.halted = True
+
     async def drained(self) -> None:
         """Wait until no pump is left and every outcome is committed. Set `stopping` first."""
         await self._quiet.wait()
@@ -89,5 +100,5 @@ class Dispatcher:
                 if piece := self._station.sending.get(claim_id):
                     piece.lease_until = lease_until
 
-    def _may_start(self, _batch_id: UUID) -> bool:
+    def _may_start(self) -> bool:
         return not self.stopping.is_set()

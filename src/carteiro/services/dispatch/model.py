@@ -34,6 +34,8 @@ class Slice:
     lease_until: datetime
     filled: bool
     """As many rows as the worker's own pace allowed: nothing else bounded it."""
+    halted: bool = False
+    """Its batch was paused or cancelled: no further call of it starts."""
     flushes: int = 0
     """Records made so far."""
 

@@ -56,7 +56,7 @@ async def _send(station: Station, piece: Slice, provider: Provider, spacing: Spa
         worst_lag_s = await send_slice(piece, provider, station.calls, station.recorder.note)
     finally:
         del station.sending[piece.claim_id]
-    spacing.learn(worst_lag_s=worst_lag_s, filled=piece.filled)
+    spacing.learn(worst_lag_s=worst_lag_s, filled=piece.filled and not piece.halted)
 
 
 def _until_last_slot_s(piece: Slice, spacing: Spacing) -> float:

@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from uuid import UUID
 
 import structlog
 
@@ -24,8 +23,8 @@ class Calls:
 
     limit: asyncio.Semaphore
     """Calls in flight at once."""
-    may_start: Callable[[UUID], bool]
-    """False once the batch was paused or the worker is told to stop."""
+    may_start: Callable[[], bool]
+    """False once the worker is told to stop."""
     lateness_s: float
     timeout_s: float
     """Hard total deadline of one call."""
@@ -35,7 +34,7 @@ async def send_slice(piece: Slice, provider: Provider, calls: Calls, note: Note)
     """Send every row at its slot and note what came of it, in the order of the answers. Answers the worst lag in
     seconds.
 
-    A row that is too late for its slot, whose lease is over or whose batch was paused is noted as not started.
+    A row that is too late for its slot, whose lease is over or whose slice was halted is noted as not started.
     """
     running: set[asyncio.Task[float]] = set()
     worst_lag_s = 0.0
@@ -48,6 +47,10 @@ async def send_slice(piece: Slice, provider: Provider, calls: Calls, note: Note)
 
     for due in piece.due:
         await _until(piece, due)
+        if piece.halted:
+            # At once, without waiting for a call in flight to make room: what is not on its way is soon seen to be so.
+            note(piece, Result(due, None, None, from_us(piece.reading.latest_us(time.monotonic()))))
+            continue
         await calls.limit.acquire()
         task = asyncio.create_task(_call(piece, due, provider, calls, note))
         running.add(task)
@@ -58,9 +61,9 @@ async def send_slice(piece: Slice, provider: Provider, calls: Calls, note: Note)
 
 
 async def _until(piece: Slice, due: Due) -> None:
-    """A timer may fire early: only the clock says that the slot was reached."""
+    """A timer may fire early: only the clock says that the slot was reached. A halted slice waits for no slot."""
     wait_s = piece.reading.wait_s(due.slot_us, time.monotonic())
-    while wait_s > 0:
+    while wait_s > 0 and not piece.halted:
         await asyncio.sleep(wait_s)
         wait_s = piece.reading.wait_s(due.slot_us, time.monotonic())
 
@@ -72,7 +75,8 @@ async def _call(piece: Slice, due: Due, provider: Provider, calls: Calls, note: 
     started_s = time.monotonic()
     latest_us = piece.reading.latest_us(started_s)
     lag_s = max(0.0, (latest_us - due.slot_us) / 1e6)
-    if lag_s > calls.lateness_s or latest_us >= to_us(piece.lease_until) or not calls.may_start(piece.batch_id):
+    too_late = lag_s > calls.lateness_s or latest_us >= to_us(piece.lease_until)
+    if too_late or piece.halted or not calls.may_start():
         note(piece, Result(due, None, None, from_us(latest_us)))
         return lag_s
     outcome = await _submit(due, provider, calls.timeout_s)
