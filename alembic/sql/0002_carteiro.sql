@@ -484,6 +484,7 @@ CREATE TABLE service_health (
     service_id TEXT NOT NULL,
     latency_s DOUBLE PRECISION DEFAULT '0.2' NOT NULL,
     failures_in_a_row INTEGER DEFAULT '0' NOT NULL,
+    probe_s DOUBLE PRECISION DEFAULT '0' NOT NULL,
     wait_until TIMESTAMP WITH TIME ZONE,
     wait_reason TEXT,
     CONSTRAINT service_health_pkey PRIMARY KEY (service_id),
@@ -492,6 +493,7 @@ CREATE TABLE service_health (
 COMMENT ON TABLE service_health IS 'what dispatch learnt about a service; apart from the operator''s description of it';
 COMMENT ON COLUMN service_health.latency_s IS 'moving average of a call';
 COMMENT ON COLUMN service_health.failures_in_a_row IS 'infrastructure failures';
+COMMENT ON COLUMN service_health.probe_s IS 'last pause of a blackout; 0: none';
 
 CREATE TABLE callback (
     id UUID NOT NULL,

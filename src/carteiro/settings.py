@@ -53,6 +53,8 @@ class Settings:
     slice_max: int = _setting(500, "messages in one claim at most")
     max_calls_in_flight: int = _setting(128, "calls to providers at once, per worker process")
     pump_s: float = _setting(30.0, "how long one job pumps a service before it makes room and is deferred anew")
+    blackout_first_s: float = _setting(30.0, "pause of a service after 15 infrastructure failures in a row")
+    blackout_longest_s: float = _setting(1_800.0, "longest such pause; it doubles after each probe that failed")
     reconcile_after_s: float = _setting(180.0, "how long an unknown outcome waits before the provider's log is asked")
     unknown_give_up_after_s: float = _setting(
         169_200.0, "an outcome still unknown after this time is given up, visibly; inside the 48 h of the log"
@@ -84,6 +86,7 @@ class Settings:
         self._in_order("pool_min_size", "pool_max_size")
         self._in_order("bucket_s", "window_s")
         self._in_order("call_timeout_s", "lease_s")
+        self._in_order("blackout_first_s", "blackout_longest_s")
         if self.log_level not in {"DEBUG", "INFO", "WARNING", "ERROR"}:
             raise SettingsError(
                 f"{variable('log_level')} must be DEBUG, INFO, WARNING or ERROR, not {self.log_level!r}"

@@ -27,6 +27,7 @@ class Service:
     webhook_token: str
     active: bool
     latency_s: float
+    failures_in_a_row: int
     wait_until: datetime | None
     wait_reason: str | None
     in_flight: int
@@ -174,7 +175,7 @@ async def advance_batch(conn: AsyncConnection[Any], batch_id: UUID, cursor_seq: 
 
 
 async def block_batch(
-    conn: AsyncConnection[Any], batch_id: UUID, *, blocked_by: str, next_attempt_at: datetime
+    conn: AsyncConnection[Any], batch_id: UUID, *, blocked_by: str | None, next_attempt_at: datetime
 ) -> None:
     await conn.execute(
         SQL.block_batch, {"batch_id": batch_id, "blocked_by": blocked_by, "next_attempt_at": next_attempt_at}

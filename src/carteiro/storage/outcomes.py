@@ -122,6 +122,11 @@ async def wait_service(conn: AsyncConnection[Any], service_id: str, *, wait_s: f
     await conn.execute(SQL.wait_service, {"service_id": service_id, "wait_s": wait_s, "reason": reason})
 
 
+async def black_out(conn: AsyncConnection[Any], service_id: str, *, first_s: float, longest_s: float) -> None:
+    """Suspend the service: `first_s`, then twice as long after each probe that failed, up to `longest_s`."""
+    await conn.execute(SQL.black_out, {"service_id": service_id, "first_s": first_s, "longest_s": longest_s})
+
+
 async def stop_senders(conn: AsyncConnection[Any], senders: Sequence[str]) -> None:
     await conn.execute(SQL.stop_sender, {"senders": list(senders)})
 

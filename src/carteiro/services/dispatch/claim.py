@@ -14,9 +14,11 @@ from carteiro.services.dispatch.clock import Reading, from_us, to_us
 from carteiro.services.dispatch.ground import Ground, lock_ground
 from carteiro.services.dispatch.holds import hold_at_start, tidy_holds
 from carteiro.services.dispatch.model import Due, Nothing, Slice
+from carteiro.services.dispatch.record import BLACKOUT_AFTER
 from carteiro.services.dispatch.rows import Ready, advance, take_ready
 from carteiro.services.dispatch.spacing import Spacing
 from carteiro.services.dispatch.station import Station
+from carteiro.services.dispatch.waking import wake_waiting
 from carteiro.settings import Settings
 from carteiro.storage import capacity, claims
 from carteiro.storage.capacity import Unit
@@ -27,6 +29,7 @@ NO_LOG_SLICE_S = 0.05
 """Where the provider has no log, what a crash leaves unknown stays unknown: claim less at a time."""
 RETRY_CAPACITY_S = 60.0
 """When to look again while no bucket is due to be released."""
+SHOWN_WAIT_S = 1.0
 POLL_S = 0.05
 """When to look again for what other workers hold at this moment: calls in flight, locked rows."""
 
@@ -41,19 +44,24 @@ async def claim_slice(station: Station, service_id: str, spacing: Spacing, *, ha
     settings = station.settings
     slice_s = settings.slice_s if has_log else min(settings.slice_s, NO_LOG_SLICE_S)
 
-    async def attempt() -> Slice | Nothing:
+    async def attempt() -> tuple[Slice | Nothing, list[str]]:
+        freed: list[str] = []
         async with transact(station.pool) as conn:
-            return await _claim(conn, station, service_id, spacing, slice_s)
+            claimed = await _claim(conn, station, service_id, spacing, slice_s, freed)
+        return claimed, freed
 
-    claimed = await retry_serialization(attempt)
+    claimed, freed = await retry_serialization(attempt)
+    if freed:
+        await wake_waiting(station.pool, freed)
     if isinstance(claimed, Slice):
         spacing.learn_claim(time.monotonic() - claimed.reading.asked_s)
     return claimed
 
 
 async def _claim(
-    conn: Connection, station: Station, service_id: str, spacing: Spacing, slice_s: float
+    conn: Connection, station: Station, service_id: str, spacing: Spacing, slice_s: float, freed: list[str]
 ) -> Slice | Nothing:
+    """`freed` takes the business managers on which holds were released."""
     settings = station.settings
     await claims.lock_service(conn, service_id)
     asked_s = time.monotonic()
@@ -98,7 +106,9 @@ async def _claim(
         return await _blocked(conn, turn, ground, plan, reading, settings)
     ready.keep_first(len(plan.slots))
     await advance(conn, turn.batch_id, cursor_seq, ready)
-    await tidy_holds(conn, turn.batch_id, ground, plan.slots, pending - len(ready.rows))
+    freed += await tidy_holds(
+        conn, turn.batch_id, ground, Rotation(service.rotation), plan.slots, pending - len(ready.rows)
+    )
     if not plan.slots:
         return Nothing("gap", POLL_S)
     filled = len(plan.slots) >= spacing.rows_in(slice_s)
@@ -108,8 +118,11 @@ async def _claim(
 def in_flight_allowance(service: Service, slice_s: float) -> int:
     """Rows that all workers may hold together: the operator's `max_inflight`, else twice what the rate keeps under way.
 
-    A row is under way from its claim on, so a slice's length counts beside the provider's latency.
+    A row is under way from its claim on, so a slice's length counts beside the provider's latency. After a blackout a
+    single message probes.
     """
+    if service.failures_in_a_row >= BLACKOUT_AFTER:
+        return 1
     if service.max_inflight is not None:
         return service.max_inflight
     return max(1, ceil(service.messages_per_second * (service.latency_s + slice_s) * 2))
@@ -136,7 +149,9 @@ async def _blocked(
         if oldest_at is not None:
             frees_at = oldest_at + timedelta(seconds=settings.window_s + settings.bucket_s)
             next_attempt_at = min(next_attempt_at, max(frees_at, now))
-    await claims.block_batch(conn, turn.batch_id, blocked_by=reason, next_attempt_at=next_attempt_at)
+    # A wait shorter than anybody would ask about is part of running at the agreed pace.
+    shown = reason if (next_attempt_at - now).total_seconds() > SHOWN_WAIT_S else None
+    await claims.block_batch(conn, turn.batch_id, blocked_by=shown, next_attempt_at=next_attempt_at)
     return Nothing(reason, 0.0)
 
 

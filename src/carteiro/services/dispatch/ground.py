@@ -1,7 +1,8 @@
 """The ground a claim stands on: meters, calendars and holds of every eligible sender, read under their locks."""
 
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from carteiro.domain.capacity import ManagerMeter, SenderMeter, free_room
 from carteiro.domain.pacing import MINUTE_US, SECOND_US, Calendar, open_calendar
@@ -36,6 +37,24 @@ class Ground:
         if room.free is not None:
             room.free -= n
         self.holds[business_manager_id] = self.holds.get(business_manager_id, 0) + n
+        self.managers = [
+            replace(manager, held=manager.held + n) if manager.id == business_manager_id else manager
+            for manager in self.managers
+        ]
+
+    def after(self, slots: Iterable[Slot]) -> tuple[list[ManagerMeter], list[SenderMeter]]:
+        """The meters as they are once the units of `slots` are charged."""
+        taken = Counter((slot.lane.business_manager_id, slot.from_hold) for slot in slots)
+        managers = [
+            replace(
+                manager,
+                used=manager.used + taken[manager.id, True] + taken[manager.id, False],
+                held=manager.held - taken[manager.id, True],
+            )
+            for manager in self.managers
+        ]
+        senders = [replace(sender, used=lane.volume) for sender, lane in zip(self.senders, self.lanes, strict=True)]
+        return managers, senders
 
     def granted(self, slots: Iterable[Slot]) -> dict[PaceId, Calendar]:
         """The calendars in which these slots were granted."""

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 from carteiro.domain.lifecycle import SENDING
 from carteiro.domain.outcomes import Accepted, Ambiguous, Fact, FactKind, Kind, NotSent, Rejected, Throttled
 from carteiro.services.dispatch.model import Result, Slice
+from carteiro.services.dispatch.waking import wake_waiting
 from carteiro.settings import Settings
 from carteiro.storage import capacity, outcomes
-from carteiro.storage.capacity import meters_of
+from carteiro.storage.capacity import Unit, meters_of
 from carteiro.storage.facts import merge_facts
 from carteiro.storage.outcomes import Move
 from carteiro.storage.pool import Connection, Pool, retry_serialization, transact
@@ -16,9 +17,10 @@ from carteiro.storage.pool import Connection, Pool, retry_serialization, transac
 THROTTLE_WAIT_S = 2.0
 """How long a service waits when the provider says "too many" without saying for how long."""
 RETRY_DELAY_MAX_S = 30.0
+ACCOUNT_WAIT_S = 300.0
+"""How long a service waits after the provider refused its account; an operator has to look at it."""
 BLACKOUT_AFTER = 15
-"""Infrastructure failures in a row after which a service is suspended."""
-BLACKOUT_S = 30.0
+"""Infrastructure failures in a row after which a service is suspended, and tried with single messages."""
 
 NOT_THE_CONTACTS_FAULT = (Kind.TEMPLATE, Kind.SENDER, Kind.ACCOUNT)
 """Refusals that say nothing against the contact: its message goes back, and what was refused is stopped."""
@@ -47,15 +49,19 @@ async def record(pool: Pool, piece: Slice, results: Sequence[Result], flush: int
     Locks: the claim, the capacity meters of units that come back, the batch (FOR KEY SHARE), messages in order of seq.
     """
 
-    async def attempt() -> None:
+    async def attempt() -> list[Unit]:
         async with transact(pool) as conn:
             if await outcomes.begin_flush(conn, piece.claim_id, flush, len(results)):
-                await _write(conn, piece, results, settings)
+                return await _write(conn, piece, results, settings)
+        return []
 
-    await retry_serialization(attempt)
+    returned = await retry_serialization(attempt)
+    if returned:
+        await wake_waiting(pool, (unit.business_manager for unit in returned))
 
 
-async def _write(conn: Connection, piece: Slice, results: Sequence[Result], settings: Settings) -> None:
+async def _write(conn: Connection, piece: Slice, results: Sequence[Result], settings: Settings) -> list[Unit]:
+    """Answers the units that came back."""
     verdicts = judge(results)
     units = {result.due.outgoing.seq: result.due.unit for result in results}
     may_return = {move.seq for move in verdicts.moves if move.event != "lost"} | verdicts.refused
@@ -78,7 +84,8 @@ async def _write(conn: Connection, piece: Slice, results: Sequence[Result], sett
     ended += [row.unit for row in merged if row.seq in verdicts.refused and row.moved and row.unit]
     await capacity.give_back(conn, piece.batch_id, given_back, restore_holds=sends)
     await capacity.give_back(conn, piece.batch_id, ended, restore_holds=False)
-    await _note_service(conn, piece, verdicts)
+    await _note_service(conn, piece, verdicts, settings)
+    return given_back + ended
 
 
 def judge(results: Sequence[Result]) -> Verdicts:
@@ -131,7 +138,7 @@ def _final(move: Move, attempt: int, *, max_attempts: int | None, sends: bool) -
     return move if sends else Move(move.seq, "dropped", move.code, move.attempts)
 
 
-async def _note_service(conn: Connection, piece: Slice, verdicts: Verdicts) -> None:
+async def _note_service(conn: Connection, piece: Slice, verdicts: Verdicts, settings: Settings) -> None:
     """What the calls told about service, senders and submissions. Last, because every worker of the service writes
     here.
     """
@@ -149,8 +156,10 @@ async def _note_service(conn: Connection, piece: Slice, verdicts: Verdicts) -> N
         failures=verdicts.failures,
     )
     if verdicts.account_refused:
-        await outcomes.wait_service(conn, piece.service_id, wait_s=BLACKOUT_S, reason="account_refused")
+        await outcomes.wait_service(conn, piece.service_id, wait_s=ACCOUNT_WAIT_S, reason="account_refused")
     elif failures >= BLACKOUT_AFTER:
-        await outcomes.wait_service(conn, piece.service_id, wait_s=BLACKOUT_S, reason="blackout")
+        await outcomes.black_out(
+            conn, piece.service_id, first_s=settings.blackout_first_s, longest_s=settings.blackout_longest_s
+        )
     elif verdicts.throttle_s:
         await outcomes.wait_service(conn, piece.service_id, wait_s=verdicts.throttle_s, reason="throttled")

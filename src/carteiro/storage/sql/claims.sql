@@ -7,7 +7,7 @@ SELECT pg_advisory_xact_lock(hashtextextended('service:' || %(service_id)s, 0))
 -- name: service
 -- After the lock, in a statement of its own: the snapshot must be younger than the lock, and so must the clock.
 SELECT clock_timestamp(), s.provider, s.messages_per_second, s.max_inflight, s.rotation, s.webhook_token, s.active,
-    h.latency_s, CASE WHEN h.wait_until > clock_timestamp() THEN h.wait_until END, h.wait_reason,
+    h.latency_s, h.failures_in_a_row, CASE WHEN h.wait_until > clock_timestamp() THEN h.wait_until END, h.wait_reason,
     (SELECT coalesce(sum(c.open), 0)::int FROM claim c WHERE c.service_id = s.id AND c.closed_at IS NULL)
 FROM service s JOIN service_health h ON h.service_id = s.id
 WHERE s.id = %(service_id)s

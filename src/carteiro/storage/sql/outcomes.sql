@@ -61,13 +61,22 @@ RETURNING id, lease_until
 -- name: note_health
 UPDATE service_health SET
     latency_s = CASE WHEN %(latency_s)s::float IS NULL THEN latency_s ELSE latency_s * 0.8 + %(latency_s)s::float * 0.2 END,
-    failures_in_a_row = CASE WHEN %(answered)s THEN 0 ELSE failures_in_a_row END + %(failures)s
+    failures_in_a_row = CASE WHEN %(answered)s THEN 0 ELSE failures_in_a_row END + %(failures)s,
+    probe_s = CASE WHEN %(answered)s THEN 0 ELSE probe_s END
 WHERE service_id = %(service_id)s
 RETURNING failures_in_a_row
 
 -- name: wait_service
 UPDATE service_health SET wait_until = greatest(wait_until, clock_timestamp() + make_interval(secs => %(wait_s)s)), wait_reason = %(reason)s
 WHERE service_id = %(service_id)s
+
+-- name: black_out
+-- Once a pause: the other calls in flight that fail meanwhile do not make it longer.
+UPDATE service_health SET
+    probe_s = least(%(longest_s)s, greatest(%(first_s)s, probe_s * 2)),
+    wait_until = clock_timestamp() + make_interval(secs => least(%(longest_s)s, greatest(%(first_s)s, probe_s * 2))),
+    wait_reason = 'blackout'
+WHERE service_id = %(service_id)s AND (wait_until IS NULL OR wait_until <= clock_timestamp())
 
 -- name: stop_sender
 UPDATE sender SET status = 'STOPPED' WHERE id = ANY(%(senders)s::text[]) AND status = 'ACTIVE'
