@@ -33,9 +33,13 @@ async def keep_running(name: str, run: Callable[[], Awaitable[None]]) -> None:
         began_s = loop.time()
         try:
             await run()
-            log.warning("restarting", part=name, reason="it returned")
+            reason = "it returned"
         except Exception as error:
-            log.warning("restarting", part=name, reason=type(error).__name__)
+            reason = type(error).__name__
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():  # heard by `run`, and swallowed: Procrastinate's worker does that
+            raise asyncio.CancelledError
+        log.warning("restarting", part=name, reason=reason)
         if loop.time() - began_s > LONGEST_PAUSE_S * 2:
             pause_s = FIRST_PAUSE_S
         await asyncio.sleep(pause_s)
