@@ -94,6 +94,19 @@ async def test_an_account_that_vanished_stays_with_its_money(pool: Pool) -> None
     assert await value(pool, "SELECT balance FROM account") == 5
 
 
+async def test_what_the_provider_taught_about_a_sender_stays_unless_the_file_says_otherwise(pool: Pool) -> None:
+    await apply_catalog(pool, catalog_text())
+    async with pool.connection() as conn:
+        await conn.execute("UPDATE sender SET quality = 'LOW', status = 'STOPPED'")
+    assert await apply_catalog(pool, catalog_text()) == []
+    said = catalog_text().replace("use_waba_limit", 'status = "ACTIVE"\nuse_waba_limit')
+    assert lines(await apply_catalog(pool, said)) == [
+        f"~ sender {factories.sender_id(1)}",
+        "    status: STOPPED -> ACTIVE",
+    ]
+    assert await value(pool, "SELECT (quality, status)::text FROM sender") == "(LOW,ACTIVE)"
+
+
 async def test_a_sender_can_lose_an_account(pool: Pool) -> None:
     text = catalog_text() + '\n[[account]]\nid = "other"\n'
     await apply_catalog(pool, text.replace('accounts = ["acme"]', 'accounts = ["acme", "other"]'))

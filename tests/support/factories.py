@@ -142,7 +142,8 @@ def batch_body(n: int = 1, *, start: int = 0, service: str = SERVICE, **fields: 
 
 async def add_batch(pool: Pool, n: int = 1, *, state: str = "pending", start: int = 0, **fields: Any) -> UUID:
     """Create a batch as a client does, then walk it into a state along legal edges. Its messages stay pending."""
-    created = await create_batch(pool, Settings(), caller(), batch_request(n, start=start, **fields))
+    client = await api_keys.authenticate(pool, await add_key(pool))
+    created = await create_batch(pool, Settings(), client, batch_request(n, start=start, **fields))
     for event in EDGES[state]:
         async with transact(pool) as conn:
             await conn.execute(

@@ -12,6 +12,7 @@ from carteiro import __version__
 from carteiro.api.operations import Operation, Parameter
 from carteiro.api.problems import MEDIA_TYPE
 from carteiro.api.schemas import ProblemBody
+from carteiro.api.wording import add_descriptions
 
 JSON = "application/json"
 REFERENCE = "#/components/schemas/{name}"
@@ -24,6 +25,7 @@ def build_document(app: Litestar) -> dict[str, Any]:
     ordered = sorted(types, key=lambda type: type.__name__)
     references, components = msgspec.json.schema_components(ordered, ref_template=REFERENCE)
     schemas = dict(zip(ordered, references, strict=True))
+    add_descriptions(components)
     paths: dict[str, dict[str, Any]] = defaultdict(dict)
     for path, method, operation in operations:
         paths[path][method] = _operation(operation, schemas)

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -13,7 +12,7 @@ from litestar.types import ExceptionHandlersMap
 
 from carteiro.api.access import request_id_of
 from carteiro.api.context import AnyRequest
-from carteiro.domain.errors import FieldError, Problem, Unavailable
+from carteiro.domain.errors import FieldError, InvalidRequest, NotFound, PayloadTooLarge, Problem, Unavailable
 from carteiro.services.database import UNREACHABLE
 
 log = structlog.get_logger(__name__)
@@ -24,19 +23,25 @@ TYPE_BASE = "/docs#"
 RETRY_AFTER_S = 5
 
 
+class MethodNotAllowed(Problem):
+    status = 405
+    code = "method-not-allowed"
+    title = "This path does not take that method"
+
+
 class UnsupportedMediaType(Problem):
     status = 415
     code = "unsupported-media-type"
     title = "The body must be JSON"
 
 
-CODES = {
-    400: "invalid-request",
-    404: "not-found",
-    405: "method-not-allowed",
-    413: "payload-too-large",
+FOUND_BY_THE_FRAMEWORK: dict[int, tuple[type[Problem], str]] = {
+    400: (InvalidRequest, "A parameter is not valid."),
+    404: (NotFound, "There is nothing at this path."),
+    405: (MethodNotAllowed, "See the Allow header for those it takes."),
+    413: (PayloadTooLarge, "The body has more bytes than this path takes."),
 }
-"""Codes of the problems that the framework finds, by status."""
+"""Our problem and our words for what ends a request before a handler is called, by status."""
 
 
 def problem_response(
@@ -78,18 +83,16 @@ def _on_problem(request: AnyRequest, problem: Problem) -> Response[bytes]:
 
 
 def _on_http_exception(request: AnyRequest, exception: HTTPException) -> Response[bytes]:
-    status = exception.status_code
-    if status >= 500:
+    if exception.status_code not in FOUND_BY_THE_FRAMEWORK:
         return _on_exception(request, exception)
-    title = HTTPStatus(status).phrase
-    errors = _parameter_errors(exception) if isinstance(exception, ValidationException) else []
+    problem, detail = FOUND_BY_THE_FRAMEWORK[exception.status_code]
     return problem_response(
         request,
-        status=status,
-        code=CODES.get(status, title.lower().replace(" ", "-")),
-        title=title,
-        detail="A parameter is not valid." if errors else exception.detail,
-        errors=errors,
+        status=problem.status,
+        code=problem.code,
+        title=problem.title,
+        detail=detail,
+        errors=_parameter_errors(exception) if isinstance(exception, ValidationException) else [],
         headers=exception.headers,
     )
 

@@ -41,6 +41,7 @@ async def run_server(settings: Settings) -> None:
             host=settings.host,
             port=settings.port,
             http="httptools",
+            ws="none",
             lifespan="off",
             access_log=False,
             log_config=None,

@@ -46,5 +46,9 @@ async def read_entries(
     """Changes of the balance, newest first; of another account's credits only what this account's batches moved."""
     async with pool.connection() as conn:
         return await ledger.read_entries(
-            conn, account_id=account_id, billing_account_id=billing_account_id, before_id=before_id, limit=limit
+            conn,
+            account_id=account_id,
+            billing_account_id=billing_account_id,
+            before_id=ledger.HIGHEST_ID if before_id is None else before_id,
+            limit=limit,
         )

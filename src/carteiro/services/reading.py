@@ -52,7 +52,7 @@ class ManagerCapacity:
 async def read_batch(pool: Pool, account_id: str, batch_id: UUID) -> BatchView:
     """Raises NotFound, for another account's batch as for none."""
     async with pool.connection() as conn:
-        found = await batches.read_reports(conn, account_id, batch_id=batch_id)
+        found = await batches.read_reports(conn, account_id, first_id=batch_id, last_id=batch_id)
     if not found:
         raise NotFound("There is no such batch in this account.")
     return view(found[0])
@@ -63,7 +63,8 @@ async def read_batches(
 ) -> list[BatchView]:
     """Newest first, those created before `before_id`."""
     async with pool.connection() as conn:
-        found = await batches.read_reports(conn, account_id, status=status, before_id=before_id, limit=limit)
+        last_id = UUID(int=max(1, before_id.int) - 1) if before_id else batches.HIGHEST_ID
+        found = await batches.read_reports(conn, account_id, last_id=last_id, status=status, limit=limit)
     return [view(report) for report in found]
 
 

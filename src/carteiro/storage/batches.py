@@ -14,6 +14,8 @@ from carteiro.storage.statements import load
 
 SQL = load("batches")
 
+LOWEST_ID, HIGHEST_ID = UUID(int=0), UUID(int=2**128 - 1)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
@@ -87,11 +89,6 @@ async def set_actor(conn: AsyncConnection[Any], actor: str) -> None:
     await conn.execute(SQL.set_actor, {"actor": actor})
 
 
-async def lock_service(conn: AsyncConnection[Any], service_id: str) -> None:
-    """Wait for whoever takes capacity or claims rows of the service, until this transaction ends. Read after it."""
-    await conn.execute(SQL.lock_service, {"service_id": service_id})
-
-
 async def add_draft(conn: AsyncConnection[Any], draft: Draft) -> None:
     """Insert a batch that neither clients nor pumps see."""
     values = {name: getattr(draft, name) for name in Draft.__dataclass_fields__}
@@ -131,20 +128,20 @@ async def read_reports(
     conn: AsyncConnection[Any],
     account_id: str,
     *,
-    batch_id: UUID | None = None,
+    first_id: UUID = LOWEST_ID,
+    last_id: UUID = HIGHEST_ID,
     status: str | None = None,
-    before_id: UUID | None = None,
     limit: int = 1,
 ) -> list[Report]:
-    """The account's batches, newest first: one of them, or those of a state, below `before_id`. Drafts are left out."""
+    """The account's batches with ids from `first_id` to `last_id`, newest first. Drafts are left out."""
     async with conn.cursor(row_factory=args_row(Report)) as cursor:
         await cursor.execute(
             SQL.report,
             {
                 "account_id": account_id,
-                "batch_id": batch_id,
+                "first_id": first_id,
+                "last_id": last_id,
                 "status": status,
-                "before_id": before_id,
                 "limit": limit,
             },
         )

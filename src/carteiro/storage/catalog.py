@@ -129,7 +129,8 @@ async def put_accounts(conn: AsyncConnection[Any], rows: Sequence[Row]) -> None:
 async def put(conn: AsyncConnection[Any], table: str, row: Row) -> None:
     """Insert or update one row of service, business_manager, sender, template or submission.
 
-    A service also has a `webhook_token`, used only where it is new.
+    A service also has a `webhook_token`, used only where it is new; a sender without `quality` or `status` keeps its
+    own.
     """
     match table:
         case "service":
@@ -137,7 +138,7 @@ async def put(conn: AsyncConnection[Any], table: str, row: Row) -> None:
         case "business_manager":
             await conn.execute(SQL.put_business_manager, row)
         case "sender":
-            await conn.execute(SQL.put_sender, row)
+            await conn.execute(SQL.put_sender, {"quality": None, "status": None, **row})
             await conn.execute(SQL.drop_sender_accounts, row)
             await conn.execute(SQL.put_sender_accounts, row)
         case "template":

@@ -12,6 +12,8 @@ from carteiro.storage.statements import load
 
 SQL = load("ledger")
 
+HIGHEST_ID = 2**63 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -84,7 +86,7 @@ async def read_balance(conn: AsyncConnection[Any], account_id: str) -> int | Non
 
 
 async def read_entries(
-    conn: AsyncConnection[Any], *, account_id: str, billing_account_id: str, before_id: int | None, limit: int
+    conn: AsyncConnection[Any], *, account_id: str, billing_account_id: str, before_id: int = HIGHEST_ID, limit: int
 ) -> list[Entry]:
     """Newest first, below `before_id`: all of the billing account's own, else only those of the account's batches."""
     async with conn.cursor(row_factory=args_row(Entry)) as cursor:

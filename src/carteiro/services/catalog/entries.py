@@ -91,11 +91,13 @@ class ManagerEntry(Strict, frozen=True):
 
 
 class SenderEntry(Strict, frozen=True):
+    """Without `quality` or `status` the row has none either: what was learnt from the provider stays."""
+
     id: Annotated[str, msgspec.Meta(pattern=r"\A[1-9][0-9]{7,14}\Z", description="E.164 digits without the plus")]
     business_manager: Id
     accounts: list[Id]
-    quality: Literal["HIGH", "MEDIUM", "LOW", "UNKNOWN"] = "UNKNOWN"
-    status: Annotated[str, msgspec.Meta(pattern=r"\A[A-Z][A-Z_]*\Z")] = "ACTIVE"
+    quality: Literal["HIGH", "MEDIUM", "LOW", "UNKNOWN"] | None = None
+    status: Annotated[str, msgspec.Meta(pattern=r"\A[A-Z][A-Z_]*\Z")] | None = None
     daily_limit: Limit | None = None
     use_waba_limit: bool = False
     messages_per_second: Positive | None = None
@@ -103,7 +105,8 @@ class SenderEntry(Strict, frozen=True):
 
     def row(self) -> Row:
         row = _renamed(self, business_manager="business_manager_id")
-        return {**row, "accounts": sorted(set(self.accounts))}
+        learnt = {name for name in ("quality", "status") if row[name] is None}
+        return {name: row[name] for name in row if name not in learnt} | {"accounts": sorted(set(self.accounts))}
 
 
 class SubmissionEntry(Strict, frozen=True):

@@ -14,7 +14,7 @@ from carteiro.services.api_keys import Caller
 from carteiro.services.create.drafts import discard_draft
 from carteiro.services.create.order import Order, make_order, read_ground
 from carteiro.settings import Settings
-from carteiro.storage import batches, capacity, idempotency, jobs, ledger, messages, pools
+from carteiro.storage import batches, capacity, claims, idempotency, jobs, ledger, messages, pools
 from carteiro.storage.capacity import MeterId
 from carteiro.storage.pool import Connection, Pool, retry_serialization, transact
 
@@ -93,7 +93,7 @@ async def _find_earlier(
     account_id = caller.account_id
     if key is not None:
         await idempotency.lock_key(conn, account_id, key.key)
-    await batches.lock_service(conn, order.service.id)
+    await claims.lock_service(conn, order.service.id)
     if key is not None:
         used = await idempotency.find_key(conn, account_id, key.key)
         if used is not None:

@@ -3,9 +3,6 @@
 -- name: set_actor
 SELECT set_config('carteiro.actor', %(actor)s, true)
 
--- name: lock_service
-SELECT pg_advisory_xact_lock(hashtextextended('service:' || %(service_id)s, 0))
-
 -- name: add_draft
 INSERT INTO batch (id, account_id, billing_account_id, service_id, priority, total, charge_rule, template_name,
     template_language, template_signature, template_content, header, request_signature, reference, callback_url, on_capacity,
@@ -43,8 +40,11 @@ ORDER BY id
 SELECT b.account_id FROM batch b WHERE b.id = %(batch_id)s AND b.status <> 'draft'
 
 -- name: report
--- One statement, one snapshot: the counts are of the same instant as the state beside them.
-SELECT b.id, b.service_id, b.status, b.reason, b.error_code, b.blocked_by, b.next_attempt_at, b.total, b.debited, b.charged,
+-- One statement, one snapshot: the counts are of the same instant as the state beside them. One batch or a page of them is a
+-- range of ids, so that the index serves both, whatever plan is kept for the statement.
+SELECT b.id, b.service_id, b.status, b.reason, b.error_code,
+    CASE WHEN w.reason IS NOT NULL THEN w.reason ELSE b.blocked_by END AS blocked_by,
+    CASE WHEN w.reason IS NOT NULL THEN w.until ELSE b.next_attempt_at END AS next_attempt_at, b.total, b.debited, b.charged,
     b.refunded, b.template_name, b.template_language, b.reference, b.callback_url, b.on_capacity, b.skipped, b.max_attempts,
     b.created_at, b.scheduled_at, b.expires_at, b.started_at, b.ended_at, b.settled_at,
     coalesce(t.pending, 0)::int AS pending, coalesce(t.pending_send, 0)::int AS pending_send,
@@ -52,6 +52,13 @@ SELECT b.id, b.service_id, b.status, b.reason, b.error_code, b.blocked_by, b.nex
     coalesce(t.seen, 0)::int AS seen, coalesce(t.failed, 0)::int AS failed, coalesce(t.unsent, 0)::int AS unsent,
     coalesce(r.answered, 0)::int AS answered, now() AS read_at
 FROM batch b
+LEFT JOIN LATERAL (
+    -- What stops the whole service stops this batch, whatever its own last claim said.
+    SELECT CASE WHEN NOT s.active THEN 'service_stopped' ELSE h.wait_reason END AS reason,
+        CASE WHEN s.active THEN h.wait_until END AS until
+    FROM service s JOIN service_health h ON h.service_id = s.id
+    WHERE s.id = b.service_id AND b.status IN ('pending', 'processing') AND (NOT s.active OR h.wait_until > now())
+) w ON true
 LEFT JOIN LATERAL (
     SELECT sum(pending) AS pending, sum(pending_send) AS pending_send, sum(unknown) AS unknown, sum(sent) AS sent,
         sum(delivered) AS delivered, sum(seen) AS seen, sum(failed) AS failed, sum(unsent) AS unsent
@@ -63,9 +70,7 @@ LEFT JOIN LATERAL (
     WHERE b.status = 'processing' AND e.batch_id = b.id AND e.at > now() - interval '1 minute'
         AND e.from_status = 'pending_send' AND e.to_status NOT IN ('pending', 'unknown', 'unsent')
 ) r ON true
-WHERE b.account_id = %(account_id)s AND b.status <> 'draft'
-    AND (%(batch_id)s::uuid IS NULL OR b.id = %(batch_id)s)
+WHERE b.account_id = %(account_id)s AND b.status <> 'draft' AND b.id BETWEEN %(first_id)s AND %(last_id)s
     AND (%(status)s::text IS NULL OR b.status = %(status)s)
-    AND (%(before_id)s::uuid IS NULL OR b.id < %(before_id)s)
 ORDER BY b.id DESC
 LIMIT %(limit)s

@@ -52,10 +52,11 @@ ON CONFLICT (id) DO UPDATE SET daily_limit_override = excluded.daily_limit_overr
 
 -- name: put_sender
 INSERT INTO sender (id, business_manager_id, quality, status, daily_limit, use_waba_limit, messages_per_second, active)
-VALUES (%(id)s, %(business_manager_id)s, %(quality)s, %(status)s, %(daily_limit)s, %(use_waba_limit)s,
-    %(messages_per_second)s, %(active)s)
-ON CONFLICT (id) DO UPDATE SET business_manager_id = excluded.business_manager_id, quality = excluded.quality,
-    status = excluded.status, daily_limit = excluded.daily_limit, use_waba_limit = excluded.use_waba_limit,
+VALUES (%(id)s, %(business_manager_id)s, coalesce(%(quality)s, 'UNKNOWN'), coalesce(%(status)s, 'ACTIVE'), %(daily_limit)s,
+    %(use_waba_limit)s, %(messages_per_second)s, %(active)s)
+ON CONFLICT (id) DO UPDATE SET business_manager_id = excluded.business_manager_id,
+    quality = coalesce(%(quality)s, sender.quality), status = coalesce(%(status)s, sender.status),
+    daily_limit = excluded.daily_limit, use_waba_limit = excluded.use_waba_limit,
     messages_per_second = excluded.messages_per_second, active = excluded.active
 
 -- name: drop_sender_accounts

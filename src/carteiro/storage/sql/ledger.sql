@@ -44,6 +44,6 @@ FROM ledger_entry l
 LEFT JOIN batch b ON b.id = l.batch_id
 WHERE l.account_id = %(billing_account_id)s
     AND (%(account_id)s = %(billing_account_id)s OR b.account_id = %(account_id)s)
-    AND (%(before_id)s::bigint IS NULL OR l.id < %(before_id)s)
+    AND l.id < %(before_id)s
 ORDER BY l.id DESC
 LIMIT %(limit)s

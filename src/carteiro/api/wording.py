@@ -1,0 +1,41 @@
+"""Descriptions for the document, from the docstrings below the members of our structs."""
+
+import ast
+import inspect
+from textwrap import dedent
+from typing import Any
+
+import msgspec
+
+from carteiro.api import schemas
+from carteiro.domain import requests
+
+_STRUCTS: dict[str, type[msgspec.Struct]] = {
+    name: kind
+    for module in (schemas, requests)
+    for name, kind in vars(module).items()
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+}
+
+
+def add_descriptions(components: dict[str, dict[str, Any]]) -> None:
+    """Give each member of a component what its struct says about it. A reference takes no words beside it: it stays."""
+    for name, component in components.items():
+        struct = _STRUCTS.get(name.partition("_")[0])  # Page[Batch] is Page_Batch_
+        if struct is None:
+            continue
+        for member, told in _told(struct).items():
+            if "$ref" not in component["properties"][member]:
+                component["properties"][member]["description"] = told
+
+
+def _told(struct: type[msgspec.Struct]) -> dict[str, str]:
+    """Member -> the string that follows its annotation in the source."""
+    tree = ast.parse(dedent(inspect.getsource(struct))).body[0]
+    assert isinstance(tree, ast.ClassDef)
+    told = {}
+    for statement, following in zip(tree.body, tree.body[1:], strict=False):
+        match statement, following:
+            case ast.AnnAssign(target=ast.Name(id=member)), ast.Expr(value=ast.Constant(value=str() as words)):
+                told[member] = inspect.cleandoc(words)
+    return told
