@@ -1,6 +1,7 @@
 """Creating batches: what is taken, what is refused, what is replayed."""
 
 import asyncio
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
@@ -333,6 +334,7 @@ async def test_a_template_that_is_approved_nowhere_is_refused(pool: Pool) -> Non
     [
         ({"expires_at": factories.in_an_hour().replace(year=2020)}, "/expires_at"),
         ({"scheduled_at": factories.in_an_hour().replace(year=2200)}, "/scheduled_at"),
+        ({"expires_at": datetime(9999, 12, 31, 23, tzinfo=timezone(timedelta(hours=-10)))}, "/expires_at"),
         ({"callback_url": "http://127.0.0.1/hook"}, "/callback_url"),
         ({"contacts": [Contact(phone="123")]}, "/contacts/0/phone"),
         ({"contacts": [Contact(phone=factories.phone(0), placeholders=["só um"])]}, "/contacts/0/placeholders"),

@@ -21,6 +21,7 @@ from carteiro.storage.pool import Pool
 
 CONTACTS_MAX = 100_000
 SCHEDULE_MAX = timedelta(days=365)
+EXPIRY_MAX = 2 * SCHEDULE_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,8 @@ def _service_faults(
         yield FieldError("/template", "template-category", "A UTILITY service does not send MARKETING templates.")
     if request.scheduled_at is not None and request.scheduled_at > now + SCHEDULE_MAX:
         yield FieldError("/scheduled_at", "too-far", f"Within {SCHEDULE_MAX.days} days.")
+    if request.expires_at is not None and request.expires_at > now + EXPIRY_MAX:
+        yield FieldError("/expires_at", "too-far", f"Within {EXPIRY_MAX.days} days.")
     if request.callback_url is not None:
         wrong = check_callback_url(request.callback_url, settings.callback_allow_private)
         if wrong:
