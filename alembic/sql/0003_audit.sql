@@ -337,7 +337,7 @@ COMMENT ON COLUMN audit.unknown_messages.duplicate IS 'the provider knew its id 
 
 CREATE VIEW audit.capacity_now AS
 SELECT o.kind, o.owner, o.business_manager_id, o.daily_limit, o.limit_source, coalesce(u.used, 0) AS used, coalesce(m.held, 0) AS held,
-    greatest(0, o.daily_limit - coalesce(u.used, 0) - coalesce(m.held, 0)) AS free,
+    CASE WHEN o.daily_limit IS NOT NULL THEN greatest(0, o.daily_limit - coalesce(u.used, 0) - coalesce(m.held, 0)) END AS free,
     next.bucket_at + audit.span('window_s') + audit.span('bucket_s') AS next_free_at, next.used AS next_free_units
 FROM (
     SELECT 'bm' AS kind, id AS owner, id AS business_manager_id, coalesce(daily_limit_override, daily_limit_synced) AS daily_limit,
