@@ -1,6 +1,5 @@
 """The claim: one transaction that takes a slice of one batch, its senders, its slots and its capacity."""
 
-import time
 from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
@@ -10,7 +9,7 @@ from carteiro.domain.capacity import bucket_of
 from carteiro.domain.lifecycle import BatchState
 from carteiro.domain.outcomes import Outgoing
 from carteiro.domain.planning import Plan, Rotation, Slot, plan_slots
-from carteiro.services.dispatch.clock import Reading, from_us, to_us
+from carteiro.services.dispatch.clock import Reading, from_us, monotonic_s, to_us
 from carteiro.services.dispatch.ground import Ground, lock_ground
 from carteiro.services.dispatch.holds import hold_at_start, tidy_holds
 from carteiro.services.dispatch.model import Due, Nothing, Slice
@@ -54,7 +53,7 @@ async def claim_slice(station: Station, service_id: str, spacing: Spacing, *, ha
     if freed:
         await wake_waiting(station.pool, freed)
     if isinstance(claimed, Slice):
-        spacing.learn_claim(time.monotonic() - claimed.reading.asked_s)
+        spacing.learn_claim(monotonic_s() - claimed.reading.asked_s)
     return claimed
 
 
@@ -64,11 +63,11 @@ async def _claim(
     """`freed` takes the business managers on which holds were released."""
     settings = station.settings
     await claims.lock_service(conn, service_id)
-    asked_s = time.monotonic()
+    asked_s = monotonic_s()
     service = await claims.read_service(conn, service_id)
     if service is None or not service.active:
         return Nothing("service_stopped")
-    reading = Reading(to_us(service.now), asked_s, time.monotonic())
+    reading = Reading(to_us(service.now), asked_s, monotonic_s())
     if service.wait_until is not None:
         return Nothing(service.wait_reason or "waiting", (service.wait_until - service.now).total_seconds())
     allowance = in_flight_allowance(service, slice_s) - service.in_flight

@@ -7,6 +7,7 @@ import structlog
 
 from carteiro.providers.contract import Provider
 from carteiro.services.dispatch.claim import claim_slice
+from carteiro.services.dispatch.clock import monotonic_s
 from carteiro.services.dispatch.model import Slice
 from carteiro.services.dispatch.recorder import UNREACHABLE
 from carteiro.services.dispatch.send import send_slice
@@ -61,7 +62,7 @@ async def _send(station: Station, piece: Slice, provider: Provider, spacing: Spa
 
 def _until_last_slot_s(piece: Slice, spacing: Spacing) -> float:
     """The next claim is made a little before this one's last slot, so that calls follow each other without a gap."""
-    return piece.reading.wait_s(piece.due[-1].slot_us, time.monotonic()) - spacing.lead_s
+    return piece.reading.wait_s(piece.due[-1].slot_us, monotonic_s()) - spacing.lead_s
 
 
 async def _rest(station: Station, seconds: float) -> None:

@@ -1,7 +1,6 @@
 """Send a claimed slice: each row is one provider call at its slot, with no connection to Postgres held."""
 
 import asyncio
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -9,7 +8,7 @@ import structlog
 
 from carteiro.domain.outcomes import Ambiguous, Outcome
 from carteiro.providers.contract import Provider
-from carteiro.services.dispatch.clock import from_us, to_us
+from carteiro.services.dispatch.clock import from_us, monotonic_s, to_us
 from carteiro.services.dispatch.model import Due, Result, Slice
 
 log = structlog.get_logger(__name__)
@@ -49,7 +48,7 @@ async def send_slice(piece: Slice, provider: Provider, calls: Calls, note: Note)
         await _until(piece, due)
         if piece.halted:
             # At once, without waiting for a call in flight to make room: what is not on its way is soon seen to be so.
-            note(piece, Result(due, None, None, from_us(piece.reading.latest_us(time.monotonic()))))
+            note(piece, Result(due, None, None, from_us(piece.reading.latest_us(monotonic_s()))))
             continue
         await calls.limit.acquire()
         task = asyncio.create_task(_call(piece, due, provider, calls, note))
@@ -62,17 +61,17 @@ async def send_slice(piece: Slice, provider: Provider, calls: Calls, note: Note)
 
 async def _until(piece: Slice, due: Due) -> None:
     """A timer may fire early: only the clock says that the slot was reached. A halted slice waits for no slot."""
-    wait_s = piece.reading.wait_s(due.slot_us, time.monotonic())
+    wait_s = piece.reading.wait_s(due.slot_us, monotonic_s())
     while wait_s > 0 and not piece.halted:
         await asyncio.sleep(wait_s)
-        wait_s = piece.reading.wait_s(due.slot_us, time.monotonic())
+        wait_s = piece.reading.wait_s(due.slot_us, monotonic_s())
 
 
 async def _call(piece: Slice, due: Due, provider: Provider, calls: Calls, note: Note) -> float:
     """One call. The last check stands as close to the write as we can put it; what remains is documented in the
     architecture.
     """
-    started_s = time.monotonic()
+    started_s = monotonic_s()
     latest_us = piece.reading.latest_us(started_s)
     lag_s = max(0.0, (latest_us - due.slot_us) / 1e6)
     too_late = lag_s > calls.lateness_s or latest_us >= to_us(piece.lease_until)
@@ -80,7 +79,7 @@ async def _call(piece: Slice, due: Due, provider: Provider, calls: Calls, note: 
         note(piece, Result(due, None, None, from_us(latest_us)))
         return lag_s
     outcome = await _submit(due, provider, calls.timeout_s)
-    ended_s = time.monotonic()
+    ended_s = monotonic_s()
     note(piece, Result(due, outcome, ended_s - started_s, from_us(piece.reading.latest_us(ended_s))))
     return lag_s
 
