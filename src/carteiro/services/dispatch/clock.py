@@ -10,7 +10,9 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def monotonic_s() -> float:
-    """Our monotonic clock. It goes on while the machine sleeps, so that a call is not sent late without being noticed."""
+    """Our monotonic clock. It goes on while the machine sleeps, so that a call is not sent late without being
+    noticed.
+    """
     return time.clock_gettime(_CLOCK)
 
 
