@@ -62,7 +62,7 @@ class World:
     cancelled: UUID
     """1 delivered, 2 unsent; settled."""
     paused: UUID
-    """1 sent, 2 pending; paused, resumed, paused again."""
+    """1 sent, 2 pending; rescheduled before it began, paused, resumed, paused again."""
     open_claim: int
     """Of the message of `running` that is in flight."""
 
@@ -282,6 +282,12 @@ async def _cancelled(life: Life) -> UUID:
 
 async def _paused(life: Life) -> UUID:
     batch = await life.post(2, reference="paused")
+    async with transact(life.pool) as conn:
+        await conn.execute(
+            "INSERT INTO batch_event (batch_id, event, from_status, to_status, actor)"
+            " VALUES (%s, 'rescheduled', 'pending', 'pending', %s)",
+            (batch, f"key:{KEY}"),
+        )
     piece = await life.claim(batch, [1])
     await life.go(batch, "paused")
     await life.record(piece, {1: None})
