@@ -296,7 +296,7 @@ async def test_a_batch_that_waits_for_its_pace_says_so_once_it_is_worth_saying(
     async with pool.connection() as conn:
         await conn.execute(f"UPDATE business_manager SET messages_per_minute = {per_minute}")
     await add_batch(pool, 10)
-    station = bench(pool)
+    station = bench(pool, Settings())
     pieces = await station.claim_all()
     assert [len(piece.due) for piece in pieces] == [1]
     blocked = "SELECT (blocked_by, next_attempt_at BETWEEN now() AND now() + interval '3 s')::text FROM batch"
