@@ -567,7 +567,8 @@ BEGIN
 END
 $$;
 
-SELECT ensure_partitions(1, 8);
+-- Enough to begin with; the sweep keeps eight weeks ahead.
+SELECT ensure_partitions(1, 1);
 
 -- Lifecycle ------------------------------------------------------------------------------------------------------------------
 -- domain/lifecycle.py as rows and as triggers. An edge that is not listed is refused, whoever asks.
