@@ -43,8 +43,7 @@ check: $(STAMP) ## style, types, import rules, the Containerfile, and that the g
 	$(BIN)/pytest -q tests/docs
 
 docs: $(STAMP) ## write the generated pages again
-	$(BIN)/python -c 'from carteiro.settings import settings_page; print(settings_page(), end="")' > docs/settings.md.new
-	mv docs/settings.md.new docs/settings.md
+	@set -e; for page in settings states; do $(BIN)/carteiro docs $$page > docs/$$page.md.new && mv docs/$$page.md.new docs/$$page.md; done
 
 audit: $(STAMP) ## check every promise on the database of CARTEIRO_DATABASE_URL
 	$(BIN)/carteiro audit

@@ -20,6 +20,7 @@ COMMANDS: dict[str, str] = {
     "worker": "carteiro.cli.worker:worker",
     "simulator": "carteiro.cli.simulator:simulator",
     "audit": "carteiro.cli.audit:audit",
+    "docs": "carteiro.cli.docs:docs",
 }
 
 
