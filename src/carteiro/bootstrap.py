@@ -12,13 +12,14 @@ import structlog
 from carteiro.domain.outcomes import Parsed
 from carteiro.providers.contract import Provider
 from carteiro.providers.registry import open_provider, parser_of
-from carteiro.services import audit, callback, create, finalise, receive, withdraw
+from carteiro.services import audit, callback, control, create, finalise, receive, withdraw
 from carteiro.services.dispatch.dispatcher import Dispatcher
 from carteiro.services.dispatch.lapse import close_lapsed_claims
 from carteiro.services.dispatch.reconcile import reconcile_unknown
 from carteiro.settings import Settings
 from carteiro.storage import catalog
 from carteiro.storage.pool import Pool, open_pool
+from carteiro.worker.signals import hear_halts
 from carteiro.worker.supervisor import keep_running, run_jobs, stop_on_signal
 from carteiro.worker.sweep import Chores, Sweeper
 from carteiro.worker.tasks import duties
@@ -95,6 +96,7 @@ async def run_worker(settings: Settings) -> None:
         parts = [
             asyncio.create_task(keep_running("recorder", dispatcher.recorder.run)),
             asyncio.create_task(keep_running("leases", dispatcher.keep_leases)),
+            asyncio.create_task(keep_running("signals", partial(hear_halts, dsn, worker_id, dispatcher.halt))),
             asyncio.create_task(keep_running("sweep", sweeper.run)),
             asyncio.create_task(keep_running("jobs", partial(run_jobs, dsn, worker_id))),
         ]
@@ -115,6 +117,10 @@ def _parser(provider: str) -> Callable[[bytes], Parsed]:
 
 
 def _chores(pool: Pool, settings: Settings) -> Chores:
+    async def withdraw_ended() -> None:
+        await withdraw.withdraw_ended(pool)
+        await control.release_idle_holds(pool, settings)
+
     async def settle() -> None:
         await finalise.assume_delivered(pool, settings)
         await finalise.finalise_due(pool, settings)
@@ -122,7 +128,7 @@ def _chores(pool: Pool, settings: Settings) -> Chores:
 
     return Chores(
         close_lapsed_claims=partial(close_lapsed_claims, pool, settings),
-        withdraw_ended=partial(withdraw.withdraw_ended, pool),
+        withdraw_ended=withdraw_ended,
         settle=settle,
         hourly=partial(create.collect_abandoned_drafts, pool, older_than_s=3600.0),
     )

@@ -1,13 +1,18 @@
 """Rows that will never be sent, because their batch ended or expired, become `unsent`."""
 
+from uuid import UUID
+
 from carteiro.storage import sweep
 from carteiro.storage.pool import Pool, transact
 
 ROWS_A_TRANSACTION = 5_000
+ROWS_A_SWEEP = 50_000
+"""So that the sweep is not kept from its other work by a batch of a million."""
 
 
 async def withdraw_ended(pool: Pool) -> int:
-    """Withdraw the pending rows of batches that no longer send; the settlement refunds them. Answers the rows moved.
+    """Withdraw the pending rows of batches that no longer send; the settlement refunds them. Answers the rows moved,
+    about ROWS_A_SWEEP at most.
 
     In bounded transactions: a million rows must not hold the batch's lock for long. Killed in between, the next sweep
     goes on.
@@ -17,8 +22,13 @@ async def withdraw_ended(pool: Pool) -> int:
         ended = await sweep.batches_to_withdraw(conn)
     for batch_id in ended:
         moved = ROWS_A_TRANSACTION
-        while moved == ROWS_A_TRANSACTION:
-            async with transact(pool) as conn:
-                moved = await sweep.withdraw_rows(conn, batch_id, n=ROWS_A_TRANSACTION, code="BATCH_ENDED")
+        while moved == ROWS_A_TRANSACTION and withdrawn < ROWS_A_SWEEP:
+            moved = await withdraw_some(pool, batch_id)
             withdrawn += moved
     return withdrawn
+
+
+async def withdraw_some(pool: Pool, batch_id: UUID) -> int:
+    """Withdraw the first ROWS_A_TRANSACTION pending rows of a batch that ended or expired; how many there were."""
+    async with transact(pool) as conn:
+        return await sweep.withdraw_rows(conn, batch_id, n=ROWS_A_TRANSACTION)

@@ -60,13 +60,14 @@ async def batches_to_withdraw(conn: AsyncConnection[Any]) -> list[UUID]:
     return [batch_id for (batch_id,) in await cursor.fetchall()]
 
 
-async def withdraw_rows(conn: AsyncConnection[Any], batch_id: UUID, *, n: int, code: str) -> int:
-    """Move up to `n` pending rows of the batch to `unsent`; how many moved. Locks the batch FOR UPDATE, then the
-    rows.
+async def withdraw_rows(conn: AsyncConnection[Any], batch_id: UUID, *, n: int) -> int:
+    """Move up to `n` pending rows of a batch that ended or expired to `unsent`; how many moved.
+
+    Locks the batch FOR UPDATE, then the rows in order of seq.
     """
     await conn.execute(SQL.lock_batch, {"batch_id": batch_id})
     await conn.execute(SQL.expire_batch, {"batch_id": batch_id})
-    cursor = await conn.execute(SQL.withdraw_rows, {"batch_id": batch_id, "n": n, "code": code})
+    cursor = await conn.execute(SQL.withdraw_rows, {"batch_id": batch_id, "n": n})
     row = await cursor.fetchone()
     return int(row[0]) if row else 0
 

@@ -31,12 +31,16 @@ SELECT extract(epoch FROM min(greatest(b.next_attempt_at, b.scheduled_at)) - clo
 FROM batch b
 WHERE b.service_id = %(service_id)s AND b.status IN ('pending', 'processing')
     AND greatest(b.next_attempt_at, b.scheduled_at) > clock_timestamp()
+    AND (b.expires_at IS NULL OR b.expires_at > clock_timestamp())
     AND (b.cursor_seq < b.total OR EXISTS (SELECT FROM message_return r WHERE r.batch_id = b.id))
 
 -- name: lock_batch
--- Pause and cancel take the row FOR UPDATE: whoever commits first is seen by the other.
+-- Pause, cancel and reschedule take the row FOR UPDATE: whoever commits first is seen by the other.
 SELECT b.status, b.cursor_seq, (SELECT coalesce(sum(t.pending), 0)::int FROM batch_tally t WHERE t.batch_id = b.id)
-FROM batch b WHERE b.id = %(batch_id)s AND b.status IN ('pending', 'processing')
+FROM batch b
+WHERE b.id = %(batch_id)s AND b.status IN ('pending', 'processing')
+    AND (b.scheduled_at IS NULL OR b.scheduled_at <= clock_timestamp())
+    AND (b.expires_at IS NULL OR b.expires_at > clock_timestamp())
 FOR NO KEY UPDATE
 
 -- name: take_rows

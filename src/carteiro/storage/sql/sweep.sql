@@ -7,6 +7,7 @@ JOIN service s ON s.id = b.service_id AND s.active
 JOIN service_health h ON h.service_id = s.id
 WHERE b.status IN ('pending', 'processing')
     AND (b.scheduled_at IS NULL OR b.scheduled_at <= clock_timestamp())
+    AND (b.expires_at IS NULL OR b.expires_at > clock_timestamp())
     AND (b.next_attempt_at IS NULL OR b.next_attempt_at <= clock_timestamp())
     AND (b.cursor_seq < b.total OR EXISTS (SELECT FROM message_return r WHERE r.batch_id = b.id AND r.available_at <= clock_timestamp()))
     AND (h.wait_until IS NULL OR h.wait_until <= clock_timestamp())
@@ -61,10 +62,20 @@ WHERE b.id = %(batch_id)s AND b.expires_at <= clock_timestamp()
 SELECT id FROM batch WHERE id = %(batch_id)s FOR UPDATE
 
 -- name: withdraw_rows
-WITH picked AS MATERIALIZED (
-    SELECT seq FROM message WHERE batch_id = %(batch_id)s AND status = 'pending' ORDER BY seq LIMIT %(n)s FOR UPDATE
+WITH closed AS MATERIALIZED (
+    SELECT CASE
+            WHEN status = 'error' THEN 'BATCH_ERROR'
+            WHEN status = 'cancelled' AND event <> 'expired' THEN 'BATCH_CANCELLED'
+            ELSE 'BATCH_EXPIRED'
+        END AS code
+    FROM batch
+    WHERE id = %(batch_id)s AND (status IN ('completed', 'cancelled', 'error') OR expires_at <= clock_timestamp())
+), picked AS MATERIALIZED (
+    SELECT m.seq, closed.code FROM closed JOIN message m ON m.batch_id = %(batch_id)s AND m.status = 'pending'
+    ORDER BY m.seq LIMIT %(n)s
+    FOR UPDATE OF m
 ), moved AS (
-    UPDATE message m SET status = e.target, event = e.event, code = %(code)s
+    UPDATE message m SET status = e.target, event = e.event, code = p.code
     FROM picked p, lifecycle_edge e
     WHERE m.batch_id = %(batch_id)s AND m.seq = p.seq AND e.machine = 'message' AND e.event = 'withdrawn' AND e.source = m.status
     RETURNING m.seq
