@@ -16,6 +16,10 @@ ROUTES = {
     ("/api/v1/batches", "post"),
     ("/api/v1/batches/{batch_id}", "get"),
     ("/api/v1/batches/{batch_id}/messages", "get"),
+    *(
+        (f"/api/v1/batches/{{batch_id}}/{action}", "post")
+        for action in ("approve", "cancel", "pause", "reject", "reschedule", "resume")
+    ),
     ("/api/v1/capacity", "get"),
     ("/api/v1/credits", "get"),
     ("/api/v1/credits/entries", "get"),

@@ -9,6 +9,7 @@ from carteiro.api.access import Access
 from carteiro.api.authentication import KeyAuthentication, require_scope
 from carteiro.api.batches import BatchController
 from carteiro.api.context import Context
+from carteiro.api.control import ControlController
 from carteiro.api.credits import SpendingController
 from carteiro.api.documentation import DocumentationController
 from carteiro.api.health import HealthController
@@ -26,7 +27,7 @@ def create_app(settings: Settings, pool: Pool) -> ASGIApp:
     """The ASGI application on an open pool. Opening and closing that is the caller's."""
     v1 = Router(
         "/api/v1",
-        route_handlers=[BatchController, SpendingController],
+        route_handlers=[BatchController, ControlController, SpendingController],
         middleware=[DefineMiddleware(KeyAuthentication)],
         guards=[require_scope],
     )

@@ -84,7 +84,7 @@ def _operation(operation: Operation, schemas: Mapping[type, dict[str, Any]]) -> 
         content: dict[str, Any] = {"schema": schemas[operation.body]}
         if operation.example:
             content["example"] = operation.example
-        shown["requestBody"] = {"required": True, "content": {JSON: content}}
+        shown["requestBody"] = {"required": operation.body_required, "content": {JSON: content}}
     elif operation.raw_body:
         shown["requestBody"] = {"required": True, "description": operation.raw_body, "content": {JSON: {"schema": {}}}}
     return shown

@@ -41,6 +41,8 @@ class Operation:
     """None: no key is needed."""
     body: type | None = None
     """The type of the request's JSON."""
+    body_required: bool = True
+    """False: no body means the defaults."""
     raw_body: str | None = None
     """What the body is, where it is not ours to describe."""
     answers: Mapping[int, tuple[type | None, str]]

@@ -1,13 +1,15 @@
 """The JSON that the API answers with."""
 
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, TypeVar
 from uuid import UUID
 
 import msgspec
 
 from carteiro.domain.outcomes import message_key
+from carteiro.domain.requests import Instant
 from carteiro.services.accounts import Credits
+from carteiro.services.control import Halted
 from carteiro.services.reading import BatchView, ManagerCapacity
 
 Item = TypeVar("Item")
@@ -98,6 +100,37 @@ class Batch(msgspec.Struct):
             ended_at=report.ended_at,
             settled_at=report.settled_at,
         )
+
+
+class HaltedBatch(Batch):
+    """A batch of which no call starts any more."""
+
+    already_on_their_way: int
+    """Messages whose call had started before that, and whose outcome was not known yet: `pending_send` + `unknown`."""
+
+    @classmethod
+    def of_halted(cls, halted: Halted) -> "HaltedBatch":
+        batch = msgspec.structs.asdict(Batch.of(halted.seen))
+        return cls(**batch, already_on_their_way=halted.already_on_their_way)
+
+
+ReasonText = Annotated[
+    str, msgspec.Meta(min_length=1, max_length=500, pattern="^[^\\u0000]*$", description="For people, in the history.")
+]
+"""Postgres has no NUL character."""
+
+
+class Reason(msgspec.Struct, forbid_unknown_fields=True):
+    reason: ReasonText | None = None
+
+
+class Rejection(msgspec.Struct, forbid_unknown_fields=True):
+    reason: ReasonText
+
+
+class Schedule(msgspec.Struct, forbid_unknown_fields=True):
+    scheduled_at: Instant | None
+    """With its offset. null, or a time that has passed: at once."""
 
 
 class Message(msgspec.Struct):
