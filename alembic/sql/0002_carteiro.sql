@@ -549,12 +549,14 @@ BEGIN
         FOREACH parent IN ARRAY ARRAY['message', 'message_content', 'message_event', 'receipt_payload', 'receipt'] LOOP
             child := parent || '_p' || to_char(week AT TIME ZONE 'UTC', 'YYYYMMDD');
             CONTINUE WHEN to_regclass(child) IS NOT NULL;
+            -- Made apart and attached: CREATE ... PARTITION OF would lock everybody out of the parent.
+            EXECUTE format('CREATE TABLE %I (LIKE %I INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', child, parent);
             IF parent IN ('message', 'message_content') THEN
-                EXECUTE format('CREATE TABLE %I PARTITION OF %I FOR VALUES FROM (%L) TO (%L)',
-                    child, parent, uuid_floor(week), uuid_floor(week + interval '7 days'));
+                EXECUTE format('ALTER TABLE %I ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)',
+                    parent, child, uuid_floor(week), uuid_floor(week + interval '7 days'));
             ELSE
-                EXECUTE format('CREATE TABLE %I PARTITION OF %I FOR VALUES FROM (%L) TO (%L)',
-                    child, parent, week, week + interval '7 days');
+                EXECUTE format('ALTER TABLE %I ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)',
+                    parent, child, week, week + interval '7 days');
             END IF;
             IF parent = 'message' THEN
                 -- Room on each page for the versions that a row goes through, so that they stay HOT.

@@ -21,6 +21,7 @@ HOURLY_S = 3600.0
 LEAD_SWEEPS = 5
 """A leader that does not sweep for so many intervals is replaced."""
 SILENT_WORKER_S = 60.0
+SEEN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class Sweeper:
         self._interval_s = interval_s
         self._pumping = pumping
         self._hourly_due_s = 0.0
+        self._seen_due_s = 0.0
 
     async def run(self) -> None:
         while True:
@@ -59,8 +61,10 @@ class Sweeper:
 
     async def sweep(self) -> None:
         """One sweep: this worker's pumps, then the leader's chores if nobody else leads."""
-        async with transact(self._pool) as conn:
-            await sweep.see_worker(conn, self._worker_id)
+        async with self._pool.connection() as conn:
+            if time.monotonic() >= self._seen_due_s:
+                await sweep.see_worker(conn, self._worker_id)
+                self._seen_due_s = time.monotonic() + SEEN_S
             for service_id in await sweep.services_to_pump(conn) - self._pumping():
                 await jobs.defer_pump(conn, service_id, worker_id=self._worker_id)
             leads = await sweep.try_lead(conn, self._worker_id, lease_s=self._interval_s * LEAD_SWEEPS)
@@ -68,7 +72,7 @@ class Sweeper:
             await self._lead()
 
     async def _lead(self) -> None:
-        async with transact(self._pool) as conn:
+        async with self._pool.connection() as conn:
             due = await sweep.read_due(conn)
             for chore, is_due in (
                 ("apply_receipts", due.receipts),
