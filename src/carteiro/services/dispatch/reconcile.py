@@ -11,9 +11,10 @@ from carteiro.domain.lifecycle import OUTCOME_UNKNOWN, SENDING
 from carteiro.domain.outcomes import Fact, FactKind
 from carteiro.providers.contract import LogUnreachable, LookUp
 from carteiro.services.dispatch.dispatcher import ProviderFor
+from carteiro.services.dispatch.waking import wake_waiting
 from carteiro.settings import Settings
 from carteiro.storage import capacity, outcomes, unknowns
-from carteiro.storage.capacity import meters_of
+from carteiro.storage.capacity import Unit, meters_of
 from carteiro.storage.facts import merge_facts
 from carteiro.storage.pool import Connection, Pool, retry_serialization, transact
 from carteiro.storage.unknowns import Unknown
@@ -77,11 +78,13 @@ async def _settle(pool: Pool, settings: Settings, rows: Sequence[Unknown], found
 
     for batch_id in sorted({row.batch_id for row in rows}):
 
-        async def attempt(batch_id: UUID = batch_id) -> None:
+        async def attempt(batch_id: UUID = batch_id) -> list[Unit]:
             async with transact(pool) as conn:
-                await _settle_batch(conn, settings, batch_id, facts[batch_id], absent[batch_id], over[batch_id])
+                return await _settle_batch(conn, settings, batch_id, facts[batch_id], absent[batch_id], over[batch_id])
 
-        await retry_serialization(attempt)
+        returned = await retry_serialization(attempt)
+        if returned:
+            await wake_waiting(pool, (unit.business_manager for unit in returned))
 
 
 async def _settle_batch(
@@ -91,8 +94,10 @@ async def _settle_batch(
     facts: Sequence[Fact],
     absent: Sequence[int],
     over: Sequence[int],
-) -> None:
-    """Locks: capacity meters of proven absent rows, the batch (FOR KEY SHARE), messages in order of seq."""
+) -> list[Unit]:
+    """Locks: capacity meters of proven absent rows, the batch (FOR KEY SHARE), messages in order of seq. Answers the
+    units that came back.
+    """
     proven = set(await unknowns.note_absent(conn, batch_id, absent, proof=MISSES_THAT_PROVE)) - set(over)
     units = await unknowns.read_units(conn, batch_id, sorted(proven))
     if units:
@@ -104,4 +109,6 @@ async def _settle_batch(
         facts = [*facts, *(Fact(batch_id, seq, FactKind.GIVEN_UP, now, code=OUTCOME_UNKNOWN) for seq in over)]
     await merge_facts(conn, batch_id, facts)
     moved = await unknowns.return_absent(conn, batch_id, sorted(units), event="absent" if sends else "absent_dropped")
-    await capacity.give_back(conn, batch_id, [units[seq] for seq in moved], restore_holds=sends)
+    returned = [units[seq] for seq in moved]
+    await capacity.give_back(conn, batch_id, returned, restore_holds=sends)
+    return returned
