@@ -1,0 +1,103 @@
+"""What the simulator saw, judged without a line of the engine's code.
+
+Times are the arrivals of the calls at the simulator, by the clock that all processes of the machine share.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import msgspec
+
+
+class Arrival(msgspec.Struct, frozen=True):
+    """One message as it came: a line of `/_sim/calls`."""
+
+    n: int
+    arrived_ns: int
+    arrived_wall_ns: int
+    sender: str
+    to: str
+    message_id: str
+    template: str
+    placeholders: list[str]
+    answer: str
+    accepted: bool
+
+    @property
+    def batch(self) -> str:
+        """The batch that our message id names: 32 hex digits."""
+        return self.message_id.partition("-")[0]
+
+    @property
+    def at_s(self) -> float:
+        return self.arrived_ns / 1e9
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A selection of arrivals, oldest first."""
+
+    arrivals: Sequence[Arrival]
+
+    @classmethod
+    def read(cls, lines: bytes) -> "Evidence":
+        decoder = msgspec.json.Decoder(Arrival)
+        found = [decoder.decode(line) for line in lines.splitlines()]
+        return cls(sorted(found, key=lambda arrival: arrival.arrived_ns))
+
+    def __len__(self) -> int:
+        return len(self.arrivals)
+
+    @property
+    def accepted(self) -> "Evidence":
+        return self.where(lambda arrival: arrival.accepted)
+
+    def of(self, batch_id: object) -> "Evidence":
+        key = str(batch_id).replace("-", "")
+        return self.where(lambda arrival: arrival.batch == key)
+
+    def where(self, condition: Callable[[Arrival], bool]) -> "Evidence":
+        return Evidence([arrival for arrival in self.arrivals if condition(arrival)])
+
+    @property
+    def per_sender(self) -> Counter[str]:
+        return Counter(arrival.sender for arrival in self.arrivals)
+
+    @property
+    def times_s(self) -> list[float]:
+        return [arrival.at_s for arrival in self.arrivals]
+
+    @property
+    def span_s(self) -> float:
+        """From the first arrival to the last."""
+        return self.times_s[-1] - self.times_s[0] if self.arrivals else 0.0
+
+    def doubles(self) -> list[tuple[str, str]]:
+        """(batch, phone) accepted more than once, and message ids accepted more than once as ("id", message id)."""
+        taken = [arrival for arrival in self.arrivals if arrival.accepted]
+        phones = Counter((arrival.batch, arrival.to) for arrival in taken)
+        ids = Counter(arrival.message_id for arrival in taken)
+        return [key for key, n in phones.items() if n > 1] + [("id", key) for key, n in ids.items() if n > 1]
+
+    def most_in(self, window_s: float, by: Callable[[Arrival], Hashable] = lambda arrival: None) -> int:
+        """The most arrivals of one group in any window (t - window_s, t]."""
+        groups: dict[Hashable, list[float]] = {}
+        for arrival in self.arrivals:
+            groups.setdefault(by(arrival), []).append(arrival.at_s)
+        return max((most_within(times, window_s) for times in groups.values()), default=0)
+
+    def smallest_gap_s(self) -> float:
+        return min((later - earlier for earlier, later in pairwise(self.times_s)), default=float("inf"))
+
+
+def most_within(times_s: Iterable[float], window_s: float) -> int:
+    """The most of these instants in any half-open window (t - window_s, t]."""
+    ordered = sorted(times_s)
+    most = first = 0
+    for last, at_s in enumerate(ordered):
+        while ordered[first] <= at_s - window_s:
+            first += 1
+        most = max(most, last - first + 1)
+    return most
