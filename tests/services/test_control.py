@@ -1,6 +1,7 @@
 """Pause, resume, cancel, moderation and schedules: what the answers promise holds, whatever happens meanwhile."""
 
 import asyncio
+import json
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -9,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
+import httpx
 import pytest
 
 from carteiro.domain.errors import IllegalTransition, InvalidRequest, NotFound
@@ -34,8 +36,8 @@ from carteiro.settings import Settings
 from carteiro.storage import sweep
 from carteiro.storage.pool import Pool
 from tests.support.dispatching import LIFTED, Bench, FakeProvider, counts, meter
-from tests.support.factories import add_account, add_batch, bm_id, caller, in_an_hour, value
-from tests.support.processes import Processes
+from tests.support.factories import add_account, add_batch, add_key, batch_body, bm_id, caller, in_an_hour, value
+from tests.support.processes import Processes, free_port
 from tests.support.steering import add_owner, post, running_fleet, settle
 from tests.support.waiting import until
 
@@ -562,7 +564,58 @@ async def test_a_scheduled_batch_begins_within_two_seconds_of_its_time(pool: Poo
     assert all(0 <= late < 2 for late in late_s), late_s
 
 
-# Restarts
+# In processes of their own
+
+
+@pytest.mark.process
+async def test_nothing_arrives_at_the_provider_after_the_answer(
+    pool: Pool, processes: Processes, postgres_dsn: str
+) -> None:
+    """Two workers and an API; arrivals are read from the provider's record, on the clock that all processes share."""
+    dice = random.Random(3)
+    simulated, served = f"http://127.0.0.1:{(port := free_port())}", f"http://127.0.0.1:{(api_port := free_port())}"
+    processes.environment |= {"INFOBIP_KEY": "any", "CARTEIRO_PORT": str(api_port), "CARTEIRO_PUBLIC_URL": served}
+    await add_account(pool, credits=5_000, bm_limit=100_000, base_url=simulated, messages_per_second=150)
+    key = await add_key(pool)
+    simulator = processes.start("simulator", "--port", str(port), "--latency-ms", "40", "--no-receipts")
+    api = processes.start("serve")
+    for _ in range(2):
+        processes.start("worker")
+    await simulator.ready_at(f"{simulated}/_sim/health")
+    await api.ready_at(f"{served}/readyz")
+    headers = {"authorization": f"Bearer {key}"}
+    async with httpx.AsyncClient(base_url=served, headers=headers, timeout=30) as client:
+        posted = await client.post("/api/v1/batches", json=batch_body(5_000))
+        batch = posted.headers["location"]
+
+        async def arrivals() -> list[int]:
+            told = await client.get(f"{simulated}/_sim/calls", params={"limit": 10_000})
+            return [json.loads(line)["arrived_ns"] for line in told.text.splitlines()]
+
+        for _ in range(6):
+            wanted = len(await arrivals()) + dice.randint(5, 60)
+            await until(lambda wanted=wanted: _more_than(arrivals, wanted), 30, "some calls")
+            paused = await client.post(f"{batch}/pause")
+            answered_ns = time.monotonic_ns()
+            assert (paused.status_code, paused.json()["status"]) == (200, "paused")
+            await until(lambda: _quiet(pool), 30, "what was on its way is recorded")
+            arrived = await arrivals()
+            assert [at_ns for at_ns in arrived if at_ns > answered_ns] == []
+            assert (await counts(pool))["sent"] == len(arrived)
+            assert (await client.post(f"{batch}/resume")).json()["status"] == "processing"
+        cancelled = (await client.post(f"{batch}/cancel")).json()
+        assert cancelled["status"] == "cancelled"
+        await until(lambda: _quiet(pool), 30, "what was on its way is recorded")
+        assert await counts(pool) == {"sent": len(await arrivals()), "unsent": 5_000 - len(await arrivals())}
+    assert "violation_control" not in await violations(pool)
+
+
+async def _more_than(arrivals: Callable[[], Awaitable[list[int]]], wanted: int) -> bool:
+    return len(await arrivals()) >= wanted
+
+
+async def _quiet(pool: Pool) -> bool:
+    return bool(await value(pool, "SELECT NOT EXISTS (SELECT FROM claim WHERE closed_at IS NULL)"))
 
 
 @pytest.mark.process
