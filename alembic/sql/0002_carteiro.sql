@@ -493,7 +493,7 @@ CREATE TABLE service_health (
 COMMENT ON TABLE service_health IS 'what dispatch learnt about a service; apart from the operator''s description of it';
 COMMENT ON COLUMN service_health.latency_s IS 'moving average of a call';
 COMMENT ON COLUMN service_health.failures_in_a_row IS 'infrastructure failures';
-COMMENT ON COLUMN service_health.probe_s IS 'last pause of a blackout; 0: none';
+COMMENT ON COLUMN service_health.probe_s IS 'last blackout, s; 0: none';
 
 CREATE TABLE callback (
     id UUID NOT NULL,

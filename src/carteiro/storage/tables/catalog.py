@@ -50,7 +50,7 @@ service_health = Table(
     Column("service_id", Text, ForeignKey("service.id", ondelete="CASCADE"), primary_key=True),
     Column("latency_s", DOUBLE_PRECISION, nullable=False, server_default="0.2", comment="moving average of a call"),
     Column("failures_in_a_row", Integer, nullable=False, server_default="0", comment="infrastructure failures"),
-    Column("probe_s", DOUBLE_PRECISION, nullable=False, server_default="0", comment="last pause of a blackout; 0: none"),
+    Column("probe_s", DOUBLE_PRECISION, nullable=False, server_default="0", comment="last blackout, s; 0: none"),
     instant("wait_until"),
     Column("wait_reason", Text),
     comment="what dispatch learnt about a service; apart from the operator's description of it",
