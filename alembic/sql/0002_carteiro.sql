@@ -119,6 +119,7 @@ CREATE TABLE claim (
     CONSTRAINT claim_open_check CHECK (open >= 0 AND open <= size)
 )
  WITH (fillfactor = 70);
+CREATE INDEX claim_batch_id_idx ON claim (batch_id);
 CREATE INDEX claim_open_idx ON claim (service_id) WHERE closed_at IS NULL;
 COMMENT ON TABLE claim IS 'a slice taken by one worker: lease and fence of its rows';
 COMMENT ON COLUMN claim.open IS 'rows whose outcome is not recorded';
@@ -532,6 +533,12 @@ CREATE FUNCTION uuid_floor(at timestamptz) RETURNS uuid LANGUAGE sql IMMUTABLE P
 $$;
 COMMENT ON FUNCTION uuid_floor IS 'the smallest UUIDv7 of an instant: where a partition by batch id begins';
 
+CREATE FUNCTION refuse_partition_by_name() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    RAISE EXCEPTION '% is a partition: name % instead', TG_TABLE_NAME, TG_ARGV[0] USING ERRCODE = 'insufficient_privilege';
+END
+$$;
+
 CREATE FUNCTION ensure_partitions(weeks_back int, weeks_ahead int) RETURNS int LANGUAGE plpgsql AS $$
 DECLARE
     week timestamptz;
@@ -562,6 +569,9 @@ BEGIN
                 -- Room on each page for the versions that a row goes through, so that they stay HOT.
                 EXECUTE format('ALTER TABLE %I SET (fillfactor = 60)', child);
             END IF;
+            -- What counts and records changes stands on the parent, and does not see what is done to a partition by its name.
+            EXECUTE format('CREATE TRIGGER named_by_parent BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON %I '
+                'FOR EACH STATEMENT EXECUTE FUNCTION refuse_partition_by_name(%L)', child, parent);
             made := made + 1;
         END LOOP;
     END LOOP;
@@ -761,7 +771,7 @@ BEGIN
     RAISE EXCEPTION '% is append-only', TG_TABLE_NAME USING ERRCODE = 'insufficient_privilege';
 END
 $$;
-CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON batch_event FOR EACH STATEMENT EXECUTE FUNCTION refuse_rewriting();
-CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON message_event FOR EACH STATEMENT EXECUTE FUNCTION refuse_rewriting();
-CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON ledger_entry FOR EACH STATEMENT EXECUTE FUNCTION refuse_rewriting();
-CREATE TRIGGER append_only BEFORE UPDATE OR DELETE ON receipt FOR EACH STATEMENT EXECUTE FUNCTION refuse_rewriting();
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON batch_event FOR EACH STATEMENT EXECUTE FUNCTION refuse_rewriting();
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON message_event FOR EACH STATEMENT EXECUTE FUNCTION refuse_rewriting();
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON ledger_entry FOR EACH STATEMENT EXECUTE FUNCTION refuse_rewriting();
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON receipt FOR EACH STATEMENT EXECUTE FUNCTION refuse_rewriting();

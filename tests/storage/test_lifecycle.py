@@ -197,10 +197,19 @@ def test_an_event_moves_rows_of_its_sources_and_no_others(session: Connection, m
 
 
 @pytest.mark.parametrize("table", ["batch_event", "message_event", "ledger_entry", "receipt"])
-@pytest.mark.parametrize("statement", ["UPDATE {} SET at = now()", "DELETE FROM {}"])
+@pytest.mark.parametrize("statement", ["UPDATE {} SET at = now()", "DELETE FROM {}", "TRUNCATE {}"])
 def test_the_record_cannot_be_rewritten(session: Connection, table: str, statement: str) -> None:
     with pytest.raises(psycopg.errors.InsufficientPrivilege, match="append-only"):
         session.execute(statement.format(table).encode())
+
+
+@pytest.mark.parametrize("parent", ["message", "message_content", "message_event", "receipt", "receipt_payload"])
+def test_nothing_is_changed_behind_the_back_of_what_counts_and_records(session: Connection, parent: str) -> None:
+    (partition,) = session.execute(
+        "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = %s::regclass LIMIT 1", (parent,)
+    ).fetchall()[0]
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match=f"name {parent} instead"):
+        session.execute(f"DELETE FROM {partition}".encode())
 
 
 @dataclass

@@ -43,6 +43,7 @@ claim = Table(
     instant("lease_until", required=True),
     instant("closed_at"),
     CheckConstraint("open >= 0 AND open <= size", name="open"),
+    Index(None, "batch_id"),
     Index("claim_open_idx", "service_id", postgresql_where=text("closed_at IS NULL")),
     postgresql_with={"fillfactor": "70"},
     comment="a slice taken by one worker: lease and fence of its rows",
