@@ -19,6 +19,7 @@ COMMENT ON COLUMN audit.setting.changed_at IS 'when it was last changed';
 INSERT INTO audit.setting (name, value) VALUES
     ('window_s', 86400),
     ('bucket_s', 60),
+    ('lateness_s', 0.05),
     ('patience_s', 300),
     ('lookback_s', 172800);
 

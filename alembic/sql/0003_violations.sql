@@ -259,7 +259,8 @@ FROM capacity_hold h LEFT JOIN batch b ON b.id = h.batch_id
 WHERE h.held > 0 AND (b.id IS NULL OR b.settled_at IS NOT NULL);
 
 -- Promise 5: pacing ----------------------------------------------------------------------------------------------------------
--- By slots: a call starts at its slot or within the tolerated lateness. Meters under 100 a window also keep nine tenths of an even distance.
+-- By slots: a call starts at its slot or within the tolerated lateness. Meters under 100 a window whose even distance is wider than that
+-- lateness, so that it can be seen, also keep nine tenths of it.
 
 CREATE VIEW audit.violation_pacing AS
 WITH calls AS (
@@ -284,7 +285,7 @@ WITH calls AS (
 ), lowest AS (
     SELECT h.kind, h.owner, min(h.pace) AS pace FROM audit.limit_history h GROUP BY h.kind, h.owner
 ), suspects AS (
-    SELECT w.*, allowed.pace
+    SELECT w.*, allowed.pace, allowed.pace < 100 AND w.per / allowed.pace > audit.span('lateness_s') AS apart
     FROM windows w
     JOIN lowest l ON l.kind = w.kind AND l.owner = w.owner AND (w.n > l.pace OR (l.pace < 100 AND w.gap < w.per * 0.9 / l.pace))
     CROSS JOIN LATERAL audit.most_allowed(w.kind, w.owner, w.slot_at - w.per - interval '10 seconds', w.slot_at + interval '10 seconds') allowed
@@ -295,7 +296,7 @@ FROM suspects WHERE n > pace
 UNION ALL
 SELECT 'two calls closer than nine tenths of an even pace', batch_id, seq, kind || ' ' || owner, slot_at,
     round(extract(epoch FROM per) * 0.9 / pace, 6) || ' s', extract(epoch FROM gap) || ' s', round(extract(epoch FROM per) * 0.9 / pace - extract(epoch FROM gap), 6)
-FROM suspects WHERE pace < 100 AND gap < per * 0.9 / pace;
+FROM suspects WHERE apart AND gap < per * 0.9 / pace;
 
 -- Promise 6: money -----------------------------------------------------------------------------------------------------------
 

@@ -413,3 +413,14 @@ def test_looking_back_never_cuts_a_window_in_two(session: Connection) -> None:
     row = session.execute("SELECT now() - audit.judged_since() AS back").fetchone()
     assert row is not None
     assert row["back"].total_seconds() == 2 * 86_400
+
+
+def test_a_distance_that_nobody_could_see_is_not_asked_for(session: Connection, world: World) -> None:
+    """Calls start up to the tolerated lateness after their slots."""
+    close = {"batch": world.running}
+    session.execute(
+        "UPDATE message SET slot_at = slot_at + interval '0.15 seconds' WHERE batch_id = %(batch)s AND seq = 1", close
+    )
+    assert read(session, "violation_pacing") != []
+    session.execute("UPDATE audit.setting SET value = 1 WHERE name = 'lateness_s'")
+    assert read(session, "violation_pacing") == []

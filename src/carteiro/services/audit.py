@@ -50,4 +50,5 @@ async def violations(pool: Pool, *, lookback: timedelta | None = None) -> dict[s
 async def publish_settings(pool: Pool, settings: Settings) -> None:
     """Tell the views what this process goes by. Each worker does so when it starts."""
     async with pool.connection() as conn:
-        await audit.put_settings(conn, {"window_s": settings.window_s, "bucket_s": settings.bucket_s})
+        told = {name: getattr(settings, name) for name in ("window_s", "bucket_s", "lateness_s")}
+        await audit.put_settings(conn, told)
