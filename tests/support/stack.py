@@ -191,6 +191,18 @@ class Stack:
             raise AssertionError(f"{error}; it is {seen}; {self.log_tails()}") from None
         return seen
 
+    async def waiting(self, api: Api, batch_id: UUID, reason: str, timeout_s: float = 5.0) -> dict[str, Any]:
+        """Wait until the batch says that it waits for `reason`, and until when."""
+        seen: dict[str, Any] = {}
+
+        async def waits() -> bool:
+            nonlocal seen
+            seen = await api.batch(batch_id)
+            return seen["blocked_by"] == reason
+
+        await until(waits, timeout_s, f"batch {batch_id} waits for {reason}")
+        return seen
+
     def check_alive(self) -> None:
         """Fails when a process ended that nobody stopped."""
         if not self.server.running:
@@ -206,15 +218,18 @@ class Stack:
         """Nothing was sent twice, the audit is clean, and no process ended by itself; answers the evidence."""
         self.check_alive()
         evidence = await self.simulator.evidence()
-        assert evidence.doubles() == []
-        assert await audit.violations(self.pool, lookback=audit.EVERYTHING) == {}
+        doubles = evidence.doubles()
+        assert not doubles, doubles
+        violations = await audit.violations(self.pool, lookback=audit.EVERYTHING)
+        assert not violations, violations
         async with self.pool.connection() as conn:
             cursor = await conn.execute(
                 "SELECT b.id FROM batch b WHERE b.total <> (SELECT count(*) FROM message m WHERE m.batch_id = b.id)"
                 " OR b.total <> (SELECT sum(t.pending + t.pending_send + t.unknown + t.sent + t.delivered + t.seen"
                 " + t.failed + t.unsent) FROM batch_tally t WHERE t.batch_id = b.id)"
             )
-            assert await cursor.fetchall() == []
+            uneven = await cursor.fetchall()
+        assert not uneven, uneven
         return evidence
 
 
