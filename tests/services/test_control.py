@@ -35,13 +35,15 @@ from carteiro.services.withdraw import withdraw_ended
 from carteiro.settings import Settings
 from carteiro.storage import sweep
 from carteiro.storage.pool import Pool
-from tests.support.dispatching import LIFTED, Bench, FakeProvider, counts, meter
+from tests.support.dispatching import Bench, FakeProvider, counts, meter
 from tests.support.factories import add_account, add_batch, add_key, batch_body, bm_id, caller, in_an_hour, value
 from tests.support.processes import Processes, free_port
 from tests.support.steering import add_owner, post, running_fleet, settle
 from tests.support.waiting import until
 
 SETTINGS = replace(Settings(), lateness_s=0.05)
+PATIENT = replace(SETTINGS, lateness_s=2.0)
+"""No slot is missed on a busy machine, and an answer that comes sooner came by the signal."""
 FAST = {"messages_per_second": 10_000}
 TAKEN = Accepted("theirs")
 
@@ -95,18 +97,18 @@ async def change(pool: Pool, statement: str, *params: object) -> None:
 async def test_no_call_starts_after_the_answer_to_a_pause(pool: Pool, postgres_dsn: str, seed: int) -> None:
     """Two dispatchers, pauses at random moments. The answer comes by the signal, long before the last slot is past."""
     dice = random.Random(seed)
-    owner = await add_owner(pool, messages_per_second=300)
+    owner = await add_owner(pool, messages_per_second=1_000)
     batch_id = await post(pool, owner, 4_000)
     provider = FakeProvider(latency_s=0.03)
-    async with running_fleet(pool, postgres_dsn, provider, LIFTED) as fleet:
+    async with running_fleet(pool, postgres_dsn, provider, PATIENT) as fleet:
         for _ in range(25):
             wanted = len(provider.calls) + dice.randint(1, 40)
             await until(lambda wanted=wanted: len(provider.calls) >= wanted, 30, "some calls")
             asked_s = time.monotonic()
-            halted = await pause_batch(pool, LIFTED, owner, batch_id)
+            halted = await pause_batch(pool, PATIENT, owner, batch_id)
             answered_s = time.monotonic()
             on_its_way = provider.in_flight
-            assert answered_s - asked_s < LIFTED.lateness_s
+            assert answered_s - asked_s < PATIENT.lateness_s
             assert halted.seen.report.status == "paused"
             assert halted.already_on_their_way >= on_its_way
             assert sum(halted.seen.counts.values()) == 4_000
@@ -125,15 +127,16 @@ async def test_the_answer_comes_when_the_last_slot_is_past_where_no_worker_hears
     batch_id = await post(pool, owner, 1_000)
     provider = FakeProvider(latency_s=1.5)
     async with running_fleet(pool, postgres_dsn, provider, SETTINGS, hears=False) as fleet:
-        for _ in range(3):
+        for halt in (pause_batch, pause_batch, cancel_batch):
             wanted = len(provider.calls) + 10
             await until(lambda wanted=wanted: len(provider.calls) >= wanted, 30, "some calls")
-            halted = await pause_batch(pool, SETTINGS, owner, batch_id)
+            halted = await halt(pool, SETTINGS, owner, batch_id)
             answered_s = time.monotonic()
             assert halted.already_on_their_way >= provider.in_flight > 0
             await fleet.went_round()
             assert [call for call in provider.calls if call.at_s > answered_s] == []
-            await resume_batch(pool, owner, batch_id)
+            if halt is pause_batch:
+                await resume_batch(pool, owner, batch_id)
     assert await violations(pool) == {}
 
 
@@ -153,16 +156,18 @@ async def test_a_dead_workers_claim_delays_the_answer_only_until_its_last_slot(p
 @pytest.mark.parametrize("seed", [2])
 async def test_no_call_starts_after_the_answer_to_a_cancellation(pool: Pool, postgres_dsn: str, seed: int) -> None:
     dice = random.Random(seed)
-    owner = await add_owner(pool, messages_per_second=300)
+    owner = await add_owner(pool, messages_per_second=1_000)
     provider = FakeProvider(latency_s=0.03)
     cancelled = []
-    async with running_fleet(pool, postgres_dsn, provider, LIFTED) as fleet:
+    async with running_fleet(pool, postgres_dsn, provider, PATIENT) as fleet:
         for start in range(0, 2_400, 200):
             batch_id = await post(pool, owner, 200, start=start)
             wanted = len(provider.calls) + dice.randint(1, 40)
             await until(lambda wanted=wanted: len(provider.calls) >= wanted, 30, "some calls")
-            halted = await cancel_batch(pool, LIFTED, owner, batch_id)
+            asked_s = time.monotonic()
+            halted = await cancel_batch(pool, PATIENT, owner, batch_id)
             answered_s = time.monotonic()
+            assert answered_s - asked_s < PATIENT.lateness_s
             assert halted.seen.report.status == "cancelled"
             assert halted.already_on_their_way >= provider.in_flight
             assert halted.seen.counts["pending"] == 0
@@ -173,7 +178,7 @@ async def test_no_call_starts_after_the_answer_to_a_cancellation(pool: Pool, pos
             assert sum(found.values()) == 200
             assert await meter(pool, "bm", bm_id(1)) == (len(provider.calls), 0)
             cancelled.append(batch_id)
-    assert sorted(await settle(pool, LIFTED)) == sorted(cancelled)
+    assert sorted(await settle(pool, PATIENT)) == sorted(cancelled)
     assert await value(pool, "SELECT sum(charged)::int FROM batch") == len(provider.calls)
     assert await value(pool, "SELECT balance FROM account WHERE id = 'acme'") == 10_000 - len(provider.calls)
     assert provider.most_calls_for_one_message == 1
@@ -182,15 +187,15 @@ async def test_no_call_starts_after_the_answer_to_a_cancellation(pool: Pool, pos
 
 async def test_a_halt_does_not_outlive_a_resumption(pool: Pool, postgres_dsn: str) -> None:
     """Many quick pauses and resumptions: everything is sent in the end, once."""
-    owner = await add_owner(pool, messages_per_second=300)
+    owner = await add_owner(pool, messages_per_second=1_000)
     batch_id = await post(pool, owner, 150)
     provider = FakeProvider(latency_s=0.02)
-    async with running_fleet(pool, postgres_dsn, provider, LIFTED):
+    async with running_fleet(pool, postgres_dsn, provider, PATIENT):
         await until(lambda: provider.calls, 30, "a call")
         for _ in range(15):
             if (await status(pool, batch_id)) == "processing":
                 await asyncio.gather(
-                    pause_batch(pool, LIFTED, owner, batch_id), pause_batch(pool, LIFTED, owner, batch_id)
+                    pause_batch(pool, PATIENT, owner, batch_id), pause_batch(pool, PATIENT, owner, batch_id)
                 )
                 await resume_batch(pool, owner, batch_id)
         await until(lambda: len(provider.calls) == 150, 30, "everything is sent")
