@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
+from typing import Any
 from uuid import UUID
 
 from carteiro.services.api_keys import Caller, authenticate
@@ -20,13 +21,13 @@ from tests.support.waiting import until
 PUMP_EVERY_S = 0.01
 
 
-async def add_owner(pool: Pool, **options: object) -> Caller:
+async def add_owner(pool: Pool, **options: Any) -> Caller:
     """An account with credits and a key: the audit knows its actor."""
     await add_account(pool, **{"credits": 10_000, "bm_limit": 100_000, "messages_per_second": 300, **options})
     return await authenticate(pool, await add_key(pool))
 
 
-async def post(pool: Pool, owner: Caller, n: int = 10, **fields: object) -> UUID:
+async def post(pool: Pool, owner: Caller, n: int = 10, **fields: Any) -> UUID:
     return (await create_batch(pool, Settings(), owner, batch_request(n, **fields))).batch_id
 
 
