@@ -59,8 +59,9 @@ class InfobipProvider:
             }
         )
         limits = httpx.Limits(max_connections=max_connections, keepalive_expiry=_KEEPALIVE_S)
-        # trust_env is off: a proxy of the environment would replace the transport.
-        self._client = httpx.AsyncClient(transport=AiohttpTransport(limits=limits), trust_env=False)
+        # Without httpx.AsyncClient above it: its cookies, redirects and hooks are not wanted, and add more than half to
+        # what a call costs.
+        self._transport = AiohttpTransport(limits=limits)
 
     async def submit(self, messages: Sequence[Outgoing]) -> list[Outcome]:
         if len(messages) == 1:
@@ -76,12 +77,21 @@ class InfobipProvider:
             extensions=self._extensions,
         )
         try:
-            async with asyncio.timeout(self._timeout_s):
-                response = await self._client.send(request)
+            response = await self._exchange(request)
         except Exception as error:
             return _read_failure(error)
         key = message_key(message.batch_id, message.seq)
         return read_answer(response.status_code, response.content, response.headers.get("retry-after"), [key])[0]
+
+    async def _exchange(self, request: httpx.Request) -> httpx.Response:
+        """The whole answer, within the deadline. The transport's own timeouts are none for the total."""
+        async with asyncio.timeout(self._timeout_s):
+            response = await self._transport.handle_async_request(request)
+            try:
+                await response.aread()
+            finally:
+                await response.aclose()
+        return response
 
     async def look_up(self, ids: Sequence[MessageId]) -> LookUp:
         facts: list[Fact] = []
@@ -105,8 +115,7 @@ class InfobipProvider:
         url = self._log_url.copy_with(params=[*params, ("limit", str(LOG_PAGE))])
         request = httpx.Request("GET", url, headers=self._headers, extensions=self._extensions)
         try:
-            async with asyncio.timeout(self._timeout_s):
-                response = await self._client.send(request)
+            response = await self._exchange(request)
         except Exception as error:
             raise LogUnreachable(type(error.__cause__ or error).__name__) from error
         if response.status_code != 200:
@@ -124,7 +133,7 @@ class InfobipProvider:
         return codec.parse_webhook(body)
 
     async def close(self) -> None:
-        await self._client.aclose()
+        await self._transport.aclose()
 
 
 def _read_rows(rows: Sequence[object]) -> Iterator[tuple[MessageId, tuple[Fact, ...]]]:
@@ -148,11 +157,11 @@ def _read_failure(error: Exception) -> Outcome:
 
 
 def _normalise(base_url: str) -> str:
-    """With a scheme (https if it has none) and without a slash at the end."""
-    url = base_url.strip().rstrip("/")
+    """With a scheme (https if it has none) and without a slash at the end. Raises ValueError."""
+    url = base_url.strip()
     if "://" not in url:
         url = f"https://{url}"
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.query or parts.fragment or parts.username:
         raise ValueError("the provider's address must be like https://xyz12.api.infobip.com")
-    return url
+    return url.rstrip("/")

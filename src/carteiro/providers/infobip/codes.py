@@ -153,7 +153,8 @@ def meaning_of(group_id: int | None, status_id: int | None, error_id: int | None
     status = STATUSES.get(status_id) if status_id is not None else None
     if status is None:
         verdict = _GROUPS.get(group_id, Kind.TRANSIENT) if group_id is not None else Kind.TRANSIENT
-        status = Meaning(f"STATUS_{status_id}", "UNKNOWN", verdict)
+        code = f"STATUS_{status_id}" if status_id is not None else f"GROUP_{group_id}"
+        status = Meaning(code, "UNKNOWN", verdict)
     if isinstance(status.verdict, Progress) or status.verdict is Kind.DUPLICATE or not error_id:
         return status
     return ERRORS.get(error_id) or Meaning(f"EC_{error_id}", "UNKNOWN", Kind.TRANSIENT)

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import count
 from random import Random
@@ -30,6 +31,18 @@ Report = tuple[int, int, int]
 Order = Literal["given", "reversed", "shuffled"]
 
 
+@dataclass(frozen=True, slots=True)
+class _Post:
+    """One post of `size` reports."""
+
+    era: object
+    """A reset begins a new one; posts of an old one are not made."""
+    url: str
+    body: bytes
+    size: int
+    attempt: int = 1
+
+
 class Receipts:
     """Due reports are put together per address, and posted by a few workers that try again when refused."""
 
@@ -37,20 +50,19 @@ class Receipts:
         self._options = options
         self._ledger = ledger
         self._session: aiohttp.ClientSession | None = None
-        self._posts: asyncio.Queue[tuple[str, bytes, int, int]] = asyncio.Queue()
+        self._posts: asyncio.Queue[_Post] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
         self.reset()
 
     def reset(self) -> None:
-        """Forget what is due and what waits; posts on their way arrive all the same."""
+        """Forget what is due and what waits; a post that is on its way arrives all the same."""
         self._random = Random(self._options.seed)
         self._due: list[tuple[int, int, int, int]] = []
         self._order = count()
         self._outbox: dict[str, deque[Report]] = {}
         self._held = False
         self.posted = self.refused = self.given_up = 0
-        while not self._posts.empty():
-            self._posts.get_nowait()
+        self._era = object()
 
     async def start(self) -> None:
         timeout = aiohttp.ClientTimeout(total=_POST_TIMEOUT_S)
@@ -182,7 +194,7 @@ class Receipts:
             while waiting:
                 size = min(len(waiting), self._options.results_per_post)
                 body = self._body([waiting.popleft() for _ in range(size)])
-                self._posts.put_nowait((url, body, size, 1))
+                self._posts.put_nowait(_Post(self._era, url, body, size))
                 flushed += size
         self._outbox.clear()
         return flushed
@@ -199,16 +211,19 @@ class Receipts:
 
     async def _work(self) -> None:
         while True:
-            url, body, size, attempt = await self._posts.get()
-            if await self._post(url, body):
-                self.posted += size
+            post = await self._posts.get()
+            if post.era is not self._era:
                 continue
-            self.refused += size
-            if attempt >= self._options.receipt_attempts:
-                self.given_up += size
+            if await self._post(post.url, post.body):
+                self.posted += post.size
                 continue
-            pause_s = self._options.receipt_retry_ms / 1000 * 2 ** (attempt - 1)
-            asyncio.get_running_loop().call_later(pause_s, self._posts.put_nowait, (url, body, size, attempt + 1))
+            self.refused += post.size
+            if post.attempt >= self._options.receipt_attempts:
+                self.given_up += post.size
+                continue
+            pause_s = self._options.receipt_retry_ms / 1000 * 2 ** (post.attempt - 1)
+            again = replace(post, attempt=post.attempt + 1)
+            asyncio.get_running_loop().call_later(pause_s, self._posts.put_nowait, again)
 
     async def _post(self, url: str, body: bytes) -> bool:
         assert self._session is not None
