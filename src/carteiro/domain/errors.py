@@ -101,7 +101,7 @@ class Conflict(Problem):
 
 
 class IllegalTransition(Conflict):
-    """`allowed` are the lifecycle events that are legal now (`lifecycle.allowed_events`)."""
+    """`allowed`: what a client may do in this state, by the names of the operations."""
 
     code = "illegal-transition"
     title = "Its present state does not allow that"
