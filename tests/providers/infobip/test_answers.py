@@ -146,6 +146,7 @@ REFUSALS: list[tuple[int, bytes, Outcome]] = [
     (500, b"<html>500</html>", Ambiguous("HTTP_500", "no envelope")),
     (502, b"", Ambiguous("HTTP_502", "no envelope")),
     (504, b"[]", Ambiguous("HTTP_504", "no envelope")),
+    (504, newer("E504", "Gateway timeout"), Ambiguous("HTTP_504", "E504; Gateway timeout")),
     (500, b'{"error": "oops"}', Ambiguous("HTTP_500", "no envelope")),
     (500, b'{"requestError": {"serviceException": {}}}', Ambiguous("HTTP_500", "no envelope")),
     (500, b'{"errorCode": 500}', Ambiguous("HTTP_500", "no envelope")),

@@ -80,8 +80,9 @@ def _read_refusal(status: int, body: bytes, retry_after: str | None) -> Outcome:
     code, envelope = f"HTTP_{status}", _read_envelope(body)
     detail = _NO_ENVELOPE if envelope is None else envelope
     if status >= 500:
-        # Only Infobip's own word says that nothing was taken; a proxy's page may hide an accepted message.
-        return Ambiguous(code, detail) if envelope is None else NotSent(code, detail)
+        # Only Infobip's own word says that nothing was taken; a proxy's page may hide an accepted message. So may a
+        # 504 even in its envelope: what it waited for may still have done its work.
+        return Ambiguous(code, detail) if envelope is None or status == 504 else NotSent(code, detail)
     match status:
         case 429:
             return Throttled(read_retry_after(retry_after))
