@@ -35,6 +35,7 @@ from carteiro.services.withdraw import withdraw_ended
 from carteiro.settings import Settings
 from carteiro.storage import sweep
 from carteiro.storage.pool import Pool
+from carteiro.worker.signals import hear_halts
 from tests.support.dispatching import Bench, FakeProvider, counts, meter
 from tests.support.factories import add_account, add_batch, add_key, batch_body, bm_id, caller, in_an_hour, value
 from tests.support.processes import Processes, free_port
@@ -219,6 +220,43 @@ async def test_a_pause_while_a_claim_commits_is_seen_by_one_of_them(pool: Pool) 
     assert (await violations(pool)).get("violation_control") is None
 
 
+async def test_workers_hear_again_after_their_connection_was_cut(pool: Pool, postgres_dsn: str) -> None:
+    owner = await add_owner(pool)
+    batch_id = await post(pool, owner, 3_000)
+    provider = FakeProvider(latency_s=0.03)
+    async with running_fleet(pool, postgres_dsn, provider, PATIENT, size=1) as fleet:
+        cut = await value(
+            pool,
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND starts_with(application_name, 'carteiro-signals')",
+        )
+        assert cut
+        await until(fleet.listens, 10, "the dispatcher listens again")
+        await until(lambda: provider.calls, 30, "a call")
+        asked_s = time.monotonic()
+        await pause_batch(pool, PATIENT, owner, batch_id)
+        assert time.monotonic() - asked_s < PATIENT.lateness_s
+
+
+async def test_every_worker_is_told_once(pool: Pool, postgres_dsn: str) -> None:
+    """Of each pause and cancellation that was made, and of no attempt."""
+    owner = await add_owner(pool)
+    first, second = await post(pool, owner, 1), await post(pool, owner, 1, start=1)
+    told: list[UUID] = []
+    async with running_fleet(pool, postgres_dsn, FakeProvider(), SETTINGS, size=0) as fleet:
+        for name in ("w1", "w2"):
+            fleet.parts.append(asyncio.create_task(hear_halts(postgres_dsn, name, told.append)))
+        await until(lambda: fleet.listens(2), 10, "both listen")
+        with pytest.raises(IllegalTransition):
+            await pause_batch(pool, SETTINGS, owner, first)
+        await change(pool, "UPDATE batch SET status = 'processing', event = 'started'")
+        for _ in range(2):
+            await pause_batch(pool, SETTINGS, owner, first)
+        await cancel_batch(pool, SETTINGS, owner, second)
+        await until(lambda: len(told) >= 4, 10, "both were told")
+    assert sorted(told) == sorted([first, first, second, second])
+
+
 # Money
 
 
@@ -284,6 +322,28 @@ async def test_cancelling_wakes_the_batches_that_wait_for_its_capacity(pool: Poo
     await cancel_batch(pool, SETTINGS, owner, holder)
     assert await column(pool, waiting, "next_attempt_at") is None
     assert (await bench(pool).claimed()).batch_id == waiting
+
+
+async def test_a_hold_that_moves_meanwhile_is_released_all_the_same(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim starts the batch, and so reserves for it, between the look at its holds and the lock."""
+    owner = await add_owner(pool)
+    batch_id = await post(pool, owner, 5, scheduled_at=in_an_hour())
+    await change(pool, "UPDATE batch SET scheduled_at = NULL")
+    look, begun = control._lock_holds, []
+
+    async def look_too_early(*arguments: Any) -> set[str]:
+        held_on = await look(*arguments)
+        if not begun:
+            begun.append(await bench(pool).claimed())
+        return held_on
+
+    monkeypatch.setattr(control, "_lock_holds", look_too_early)
+    await change(pool, "UPDATE service SET max_inflight = 2")
+    halted = await cancel_batch(pool, SETTINGS, owner, batch_id)
+    assert (halted.already_on_their_way, halted.seen.counts["unsent"]) == (2, 3)
+    assert await meter(pool, "bm", bm_id(1)) == (2, 0)
 
 
 async def test_a_large_batch_is_withdrawn_by_the_sweep(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
@@ -35,9 +35,21 @@ async def post(pool: Pool, owner: Caller, n: int = 10, **fields: Any) -> UUID:
 class Fleet:
     """Dispatchers of one provider that pump its service again and again, as the sweep would have them do."""
 
+    pool: Pool
     benches: list[Bench]
     provider: FakeProvider
+    parts: list[asyncio.Task[None]] = field(default_factory=list)
+    """Ended with the fleet."""
     pumped: int = 0
+
+    async def listens(self, size: int | None = None) -> bool:
+        """Whether so many connections hear of halted batches: one a dispatcher."""
+        listening: int = await value(
+            self.pool,
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND starts_with(application_name, 'carteiro-signals') AND starts_with(query, 'LISTEN')",
+        )
+        return listening == (len(self.benches) if size is None else size)
 
     async def went_round(self) -> None:
         """Wait until every dispatcher has looked for work anew, and all that it had was answered and recorded."""
@@ -59,11 +71,12 @@ async def running_fleet(
         benches = [
             await stack.enter_async_context(running_bench(pool, provider, settings, worker_id=name)) for name in names
         ]
-        fleet = Fleet(benches, provider)
-        parts = [asyncio.create_task(_pump(fleet, bench)) for bench in benches]
+        fleet = Fleet(pool, benches, provider)
+        fleet.parts += [asyncio.create_task(_pump(fleet, bench)) for bench in benches]
         if hears:
-            parts += [asyncio.create_task(_hear(dsn, bench, name)) for bench, name in zip(benches, names, strict=True)]
-            await until(lambda: _listening(pool, size), 10, "the dispatchers listen")
+            for bench, name in zip(benches, names, strict=True):
+                fleet.parts.append(asyncio.create_task(_hear(dsn, bench, name)))
+            await until(fleet.listens, 10, "the dispatchers listen")
         try:
             yield fleet
         finally:
@@ -71,9 +84,9 @@ async def running_fleet(
                 bench.dispatcher.stopping.set()
             for bench in benches:
                 await bench.dispatcher.drained()
-            for part in parts:
+            for part in fleet.parts:
                 part.cancel()
-            await asyncio.gather(*parts, return_exceptions=True)
+            await asyncio.gather(*fleet.parts, return_exceptions=True)
 
 
 async def settle(pool: Pool, settings: Settings) -> list[UUID]:
@@ -94,12 +107,3 @@ async def _hear(dsn: str, bench: Bench, name: str) -> None:
         await hear_halts(dsn, name, bench.dispatcher.halt)
 
     await keep_running("signals", run)
-
-
-async def _listening(pool: Pool, size: int) -> bool:
-    listening: int = await value(
-        pool,
-        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-        " AND starts_with(application_name, 'carteiro-signals') AND starts_with(query, 'LISTEN')",
-    )
-    return listening == size
