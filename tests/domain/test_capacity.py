@@ -3,12 +3,21 @@
 from collections import deque
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from carteiro.domain.capacity import ManagerMeter, SenderMeter, available, bucket_of, free_room, plan_holds
+from carteiro.domain.capacity import (
+    ManagerMeter,
+    SenderMeter,
+    available,
+    bucket_of,
+    cut_holds,
+    free_room,
+    plan_holds,
+)
 from carteiro.domain.planning import RANKS, Rotation
 
 NOON = datetime(2026, 11, 29, 12, tzinfo=UTC)
@@ -185,3 +194,46 @@ def test_a_million_over_many_senders_is_a_matter_of_levels():
     holds = plan_holds(1_000_000, managers, senders, Rotation.ROUND_ROBIN)
     assert sum(holds.values()) == 1_000_000
     assert max(holds.values()) - min(holds.values()) <= 200
+
+
+# Cuts
+
+
+def batch(number: int) -> UUID:
+    """Ids rise with time."""
+    return UUID(int=number)
+
+
+@pytest.mark.parametrize(
+    ("limit", "used", "holds", "cuts"),
+    [
+        (100, 20, {1: 30, 2: 50}, {}),
+        (90, 20, {1: 30, 2: 50}, {2: 10}),
+        (40, 20, {1: 30, 2: 50}, {1: 10, 2: 50}),
+        (10, 20, {1: 30, 2: 50}, {1: 30, 2: 50}),
+        (None, 20, {1: 30, 2: 50}, {}),
+        (10, 10, {1: 0, 2: 1, 3: 0}, {2: 1}),
+    ],
+)
+def test_a_lowered_limit_takes_from_the_newest_batch_first(limit, used, holds, cuts):
+    held = {batch(number): n for number, n in holds.items()}
+    found = cut_holds(manager("a", limit, used, sum(holds.values())), held)
+    assert found == {batch(number): n for number, n in cuts.items()}
+
+
+@given(
+    limit=st.none() | st.integers(0, 500),
+    used=st.integers(0, 300),
+    held=st.dictionaries(st.integers(1, 50).map(batch), st.integers(0, 100), max_size=8),
+)
+def test_after_the_cuts_holds_fit_and_nothing_was_cut_for_nothing(limit, used, held):
+    cuts = cut_holds(manager("a", limit, used, sum(held.values())), held)
+    assert all(0 < cut <= held[batch_id] for batch_id, cut in cuts.items())
+    left = {batch_id: n - cuts.get(batch_id, 0) for batch_id, n in held.items()}
+    if limit is None or used + sum(held.values()) <= limit:
+        assert cuts == {}
+        return
+    assert used + sum(left.values()) == max(limit, used)
+    newest_kept = max((batch_id for batch_id, n in left.items() if n), default=batch(0))
+    assert all(batch_id >= newest_kept for batch_id in cuts), "a batch keeps its hold while a newer one still has some"
+    assert cut_holds(manager("a", limit, used, sum(left.values())), left) == {}

@@ -5,9 +5,10 @@ all of that bucket has left it: the count never falls below the truth, so accept
 the limit, for every t.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 from carteiro.domain.planning import RANKS, Rotation
 
@@ -88,6 +89,25 @@ def plan_holds(
             holds[manager_id] += taken
             left -= taken
     return {manager_id: held for manager_id, held in holds.items() if held}
+
+
+def cut_holds(manager: ManagerMeter, holds: Mapping[UUID, int]) -> dict[UUID, int]:
+    """What to take from each batch's hold so that used and held fit the manager's limit; the newest batch gives first.
+
+    `holds` are all of the manager's, by batch: ids are time-ordered. Nothing is taken where there is no limit.
+    """
+    if manager.limit is None:
+        return {}
+    excess = manager.used + sum(holds.values()) - manager.limit
+    cuts: dict[UUID, int] = {}
+    for batch_id in sorted(holds, reverse=True):
+        if excess <= 0:
+            break
+        cut = min(excess, holds[batch_id])
+        if cut:
+            cuts[batch_id] = cut
+            excess -= cut
+    return cuts
 
 
 def _level(n: int, rooms: dict[str, int], tier: Sequence[SenderMeter]) -> dict[str, int]:
