@@ -8,7 +8,7 @@ from psycopg.errors import DeadlockDetected, SerializationFailure, UniqueViolati
 from psycopg.sql import SQL, Identifier
 
 from carteiro.embedded import Cluster
-from carteiro.storage.pool import Pool, open_pool, retry_serialization, session_dsn, transact
+from carteiro.storage.pool import IDLE_TRANSACTION_S, Pool, open_pool, retry_serialization, session_dsn, transact
 from tests.support.waiting import until
 
 
@@ -20,6 +20,18 @@ async def test_sessions_are_in_utc_read_committed_and_named(pool: Pool) -> None:
             " current_setting('application_name')"
         )
         assert await cursor.fetchone() == ("UTC", "read committed", "tests")
+
+
+async def test_a_session_that_goes_silent_inside_a_transaction_loses_its_locks(pool: Pool, postgres_dsn: str) -> None:
+    async with await psycopg.AsyncConnection.connect(session_dsn(postgres_dsn, "frozen")) as frozen:
+        cursor = await frozen.execute("SHOW idle_in_transaction_session_timeout")
+        assert await cursor.fetchone() == (f"{IDLE_TRANSACTION_S}s",)
+        await frozen.execute("SET idle_in_transaction_session_timeout = 100")
+        await frozen.execute("SELECT pg_advisory_xact_lock(1)")
+        async with transact(pool) as conn:
+            await conn.execute("SELECT pg_advisory_xact_lock(1)")
+        with pytest.raises(psycopg.Error):
+            await frozen.execute("SELECT 1")
 
 
 def test_options_that_the_dsn_already_has_are_kept() -> None:

@@ -24,6 +24,11 @@ ACQUIRE_TIMEOUT_S = 10.0
 RECONNECT_TIMEOUT_S = 5.0
 CONNECT_TIMEOUT_S = 5
 
+IDLE_TRANSACTION_S = 10
+"""A process that freezes, or whose machine goes away, inside a transaction keeps its locks, and a service waits for
+them: Postgres ends such a session after this time. Nothing of ours lingers between two statements.
+"""
+
 CONFLICT_TRIES = 5
 CONFLICT_DELAY_S = 0.01
 
@@ -65,12 +70,18 @@ async def open_pool(dsn: str, *, min_size: int, max_size: int, application_name:
 
 def session_dsn(dsn: str, application_name: str) -> str:
     """The DSN with what every session of ours needs; set in the start-up packet, so no statement is sent for it."""
-    options = str(conninfo_to_dict(dsn).get("options") or "")
+    given = str(conninfo_to_dict(dsn).get("options") or "")
+    options = (
+        "TimeZone=UTC",
+        "jit=off",
+        "default_transaction_isolation=read\\ committed",
+        f"idle_in_transaction_session_timeout={IDLE_TRANSACTION_S}s",
+    )
     return make_conninfo(
         dsn,
         application_name=application_name,
         connect_timeout=CONNECT_TIMEOUT_S,
-        options=f"{options} -c TimeZone=UTC -c jit=off -c default_transaction_isolation=read\\ committed".strip(),
+        options=" ".join([given, *(f"-c {option}" for option in options)]).strip(),
     )
 
 
