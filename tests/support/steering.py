@@ -4,11 +4,14 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
+from carteiro.domain.outcomes import Accepted, Outcome
 from carteiro.services.api_keys import Caller, authenticate
 from carteiro.services.create import create_batch
+from carteiro.services.dispatch.model import Slice
 from carteiro.services.finalise import assume_delivered, finalise_due
 from carteiro.settings import Settings
 from carteiro.storage.pool import Pool
@@ -17,6 +20,12 @@ from carteiro.worker.supervisor import keep_running
 from tests.support.dispatching import Bench, FakeProvider, running_bench
 from tests.support.factories import SERVICE, add_account, add_key, batch_request, value
 from tests.support.waiting import until
+
+SETTINGS = replace(Settings(), lateness_s=0.05)
+PATIENT = replace(SETTINGS, lateness_s=2.0)
+"""No slot is missed on a busy machine, and an answer that comes sooner came by the signal."""
+FAST = {"messages_per_second": 10_000}
+TAKEN = Accepted("theirs")
 
 PUMP_EVERY_S = 0.01
 
@@ -93,6 +102,48 @@ async def settle(pool: Pool, settings: Settings) -> list[UUID]:
     """Take what was sent for delivered, and settle what can be settled."""
     await assume_delivered(pool, replace(settings, assume_delivered_after_s=1e-6))
     return await finalise_due(pool, settings)
+
+
+def bench(pool: Pool, provider: FakeProvider | None = None, settings: Settings = SETTINGS) -> Bench:
+    return Bench(pool, settings, provider or FakeProvider())
+
+
+async def column(pool: Pool, batch_id: UUID, name: str) -> Any:
+    return await value(pool, f"SELECT {name} FROM batch WHERE id = %s", batch_id)
+
+
+async def status(pool: Pool, batch_id: UUID) -> str:
+    return str(await column(pool, batch_id, "status"))
+
+
+async def events(pool: Pool, batch_id: UUID) -> list[str]:
+    found: list[str] = await value(
+        pool, "SELECT array_agg(event ORDER BY id) FROM batch_event WHERE batch_id = %s", batch_id
+    )
+    return found
+
+
+async def money(pool: Pool, batch_id: UUID) -> str:
+    """debited, charged, refunded, and what the payer has."""
+    return str(
+        await value(
+            pool,
+            "SELECT concat_ws(' ', debited, charged, refunded, (SELECT balance FROM account WHERE id = 'acme'))"
+            " FROM batch WHERE id = %s",
+            batch_id,
+        )
+    )
+
+
+async def told(station: Bench, piece: Slice, *outcomes: Outcome | None) -> None:
+    """What the first rows of a slice came to, just now; `None`: the call was not started."""
+    await station.record(piece, *outcomes, at=datetime.now(UTC))
+    piece.due = piece.due[len(outcomes) :]
+
+
+async def change(pool: Pool, statement: str, *params: object) -> None:
+    async with pool.connection() as conn:
+        await conn.execute(statement.encode(), params)
 
 
 async def _pump(fleet: Fleet, bench: Bench) -> None:
