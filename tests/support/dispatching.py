@@ -21,7 +21,8 @@ from carteiro.domain.outcomes import (
     Parsed,
     message_key,
 )
-from carteiro.providers.contract import LogUnreachable, LookUp, MessageId
+from carteiro.domain.standing import SenderState, TemplateState
+from carteiro.providers.contract import LogUnreachable, LookUp, MessageId, StatesUnreadable
 from carteiro.services.dispatch.claim import claim_slice
 from carteiro.services.dispatch.dispatcher import Dispatcher
 from carteiro.services.dispatch.model import Nothing, Result, Slice
@@ -69,6 +70,10 @@ class FakeProvider:
     calls: list[Call] = field(default_factory=list)
     taken: dict[MessageId, FactKind] = field(default_factory=dict)
     """What the log knows."""
+    states_readable: bool = True
+    senders: dict[str, SenderState] = field(default_factory=dict)
+    templates: dict[str, Sequence[TemplateState]] = field(default_factory=dict)
+    """By a sender of their business manager."""
     in_flight: int = 0
     most_in_flight: int = 0
 
@@ -95,6 +100,16 @@ class FakeProvider:
         known = [message_id for message_id in ids if message_id in self.taken]
         facts = tuple(Fact(*message_id, self.taken[message_id], TAKEN_AT) for message_id in known)
         return LookUp(facts, tuple(message_id for message_id in ids if message_id not in self.taken))
+
+    async def read_senders(self, senders: Sequence[str]) -> list[SenderState]:
+        if not self.states_readable:
+            raise StatesUnreadable("told to be away")
+        return [self.senders[sender] for sender in senders if sender in self.senders]
+
+    async def read_templates(self, sender: str) -> list[TemplateState]:
+        if not self.states_readable:
+            raise StatesUnreadable("told to be away")
+        return list(self.templates.get(sender, ()))
 
     def parse_webhook(self, body: bytes) -> Parsed:
         return Parsed()

@@ -63,4 +63,4 @@ def portfolio_tier(tiers: Iterable[Tier]) -> Tier | None:
     if numbers:
         return min(numbers, key=lambda tier: tier.limit or 0)
     unknown = [tier for tier in said if not tier.known]
-    return (unknown or said or [None])[0]
+    return next(iter(unknown or said), None)

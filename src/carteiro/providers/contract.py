@@ -6,6 +6,7 @@ from typing import Protocol
 from uuid import UUID
 
 from carteiro.domain.outcomes import Fact, Outcome, Outgoing, Parsed
+from carteiro.domain.standing import SenderState, TemplateState
 
 MessageId = tuple[UUID, int]
 """(batch id, seq)."""
@@ -13,6 +14,10 @@ MessageId = tuple[UUID, int]
 
 class LogUnreachable(Exception):
     """The provider's log gave no answer that can be relied on: nothing was found, and nothing proven absent."""
+
+
+class StatesUnreadable(Exception):
+    """The provider gave no answer about senders or templates that can be relied on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,14 @@ class Provider(Protocol):
 
     async def look_up(self, ids: Sequence[MessageId]) -> LookUp:
         """Ask the log. Raises LogUnreachable, also when only a part could be read."""
+        ...
+
+    async def read_senders(self, senders: Sequence[str]) -> list[SenderState]:
+        """What the provider says of these senders; one that it does not know is left out. Raises StatesUnreadable."""
+        ...
+
+    async def read_templates(self, sender: str) -> list[TemplateState]:
+        """All templates of the sender's business account. Raises StatesUnreadable."""
         ...
 
     def parse_webhook(self, body: bytes) -> Parsed:

@@ -9,12 +9,15 @@ import httpx
 from httpx_aiohttp import AiohttpTransport
 
 from carteiro.domain.outcomes import Ambiguous, Fact, NotSent, Outcome, Outgoing, Parsed, message_key, parse_message_key
-from carteiro.providers.contract import LogUnreachable, LookUp, MessageId
-from carteiro.providers.infobip import codec
+from carteiro.domain.standing import SenderState, TemplateState
+from carteiro.providers.contract import LogUnreachable, LookUp, MessageId, StatesUnreadable
+from carteiro.providers.infobip import codec, states
 from carteiro.providers.infobip.answers import read_answer
 
 LOG_PAGE = 50
 """Ids that one call to the log asks for."""
+SENDERS_PAGE = 100
+"""Senders that one call asks about."""
 
 # Below the idle time of common servers and balancers (5 s and up): a connection that the other side closes while we
 # write looks like a lost answer, and makes its message's outcome unknown for no reason.
@@ -46,6 +49,8 @@ class InfobipProvider:
         base = _normalise(base_url)
         self._send_url = httpx.URL(f"{base}/whatsapp/1/message/template")
         self._log_url = httpx.URL(f"{base}/whatsapp/2/logs")
+        self._quality_url = httpx.URL(f"{base}/whatsapp/1/senders/quality")
+        self._senders_url = f"{base}/whatsapp/2/senders"
         self._timeout_s = timeout_s
         connect_s = min(_CONNECT_MAX_S, timeout_s / 2)
         self._extensions = {"timeout": {"connect": connect_s, "pool": connect_s, "read": None, "write": None}}
@@ -128,6 +133,39 @@ class InfobipProvider:
         except ValueError as error:
             # Whose row it was cannot be told: nothing on this page is proven absent.
             raise LogUnreachable(str(error)) from error
+
+    async def read_senders(self, senders: Sequence[str]) -> list[SenderState]:
+        found: list[SenderState] = []
+        for start in range(0, len(senders), SENDERS_PAGE):
+            found += await self._read_senders(senders[start : start + SENDERS_PAGE])
+        return found
+
+    async def _read_senders(self, senders: Sequence[str]) -> list[SenderState]:
+        """One page. A sender that the call is refused for is found by halving, and left out."""
+        response = await self._ask(self._quality_url.copy_with(params={"senders": ",".join(senders)}))
+        if response.status_code in {400, 404}:
+            if len(senders) == 1:
+                return []
+            middle = len(senders) // 2
+            return await self._read_senders(senders[:middle]) + await self._read_senders(senders[middle:])
+        rows = states.read_senders(response.content) if response.status_code == 200 else None
+        if rows is None:
+            raise StatesUnreadable(f"HTTP {response.status_code}")
+        return rows
+
+    async def read_templates(self, sender: str) -> list[TemplateState]:
+        response = await self._ask(httpx.URL(f"{self._senders_url}/{sender}/templates"))
+        rows = states.read_templates(response.content) if response.status_code == 200 else None
+        if rows is None:
+            raise StatesUnreadable(f"HTTP {response.status_code}")
+        return rows
+
+    async def _ask(self, url: httpx.URL) -> httpx.Response:
+        """GET. Raises StatesUnreadable when there is no answer."""
+        try:
+            return await self._exchange(httpx.Request("GET", url, headers=self._headers, extensions=self._extensions))
+        except Exception as error:
+            raise StatesUnreadable(type(error.__cause__ or error).__name__) from error
 
     def parse_webhook(self, body: bytes) -> Parsed:
         return codec.parse_webhook(body)

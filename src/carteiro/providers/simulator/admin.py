@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from aiohttp import web
 
+from carteiro.providers.simulator import wire
 from carteiro.providers.simulator.answering import json_response
 from carteiro.providers.simulator.faults import Fault
 from carteiro.providers.simulator.ledger import pack
@@ -14,6 +15,7 @@ from carteiro.providers.simulator.magic import MAGIC
 from carteiro.providers.simulator.plan import Code
 from carteiro.providers.simulator.receipts import SEEN, Order
 from carteiro.providers.simulator.sink import Sink
+from carteiro.providers.simulator.standing import SenderOrder, TemplateOrder
 from carteiro.providers.simulator.state import State
 
 CALLS_LIMIT_DEFAULT = 10_000
@@ -39,6 +41,8 @@ class ReceiptsOrder(msgspec.Struct, forbid_unknown_fields=True):
 
 
 _decode_order = msgspec.json.Decoder(ReceiptsOrder).decode
+_decode_senders = msgspec.json.Decoder(SenderOrder | list[SenderOrder]).decode
+_decode_template = msgspec.json.Decoder(TemplateOrder).decode
 
 
 class Admin:
@@ -115,6 +119,22 @@ class Admin:
             case "stop" | "start":
                 options.receipts = order.action == "start"
         return json_response({"reports": reports})
+
+    async def senders(self, request: web.Request) -> web.StreamResponse:
+        """Set how one sender, several or all of them stand."""
+        given = _decode_senders(await request.read())
+        for order in given if isinstance(given, list) else [given]:
+            self._state.standings.set_sender(order)
+        return json_response({})
+
+    async def templates(self, request: web.Request) -> web.StreamResponse:
+        """Set how a template stands, and say so by webhook where that is wanted."""
+        order = _decode_template(await request.read())
+        self._state.standings.set_template(order)
+        if order.notify_url is not None:
+            notice = wire.template_notice(order.name, order.language, order.status, time.time_ns())
+            self._state.receipts.post_notice(order.notify_url, notice)
+        return json_response({})
 
     async def reset(self, request: web.Request) -> web.StreamResponse:
         self._state.reset()

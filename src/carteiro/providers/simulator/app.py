@@ -42,6 +42,8 @@ def _build_admin(state: State) -> web.Application:
         app.router.add_route(method, "/faults", admin.faults)
     app.router.add_delete(r"/faults/{id:\d+}", admin.fault)
     app.router.add_post("/receipts", admin.receipts)
+    app.router.add_post("/senders", admin.senders)
+    app.router.add_post("/templates", admin.templates)
     app.router.add_post("/reset", admin.reset)
     app.router.add_post("/callback{rest:(/.*)?}", sink.take)
     app.router.add_get("/callbacks", sink.kept)

@@ -9,7 +9,7 @@ import msgspec
 from carteiro.providers.simulator.magic import MAGIC, Magic
 from carteiro.providers.simulator.plan import Plan
 
-Door = Literal["send", "log", "callback"]
+Door = Literal["send", "log", "states", "callback"]
 
 
 class Fault(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

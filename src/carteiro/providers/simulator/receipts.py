@@ -154,6 +154,10 @@ class Receipts:
         if not self._held:
             self._flush()
 
+    def post_notice(self, url: str, notice: object) -> None:
+        """Post a webhook of its own kind, tried again when refused like any other."""
+        self._posts.put_nowait(_Post(self._era, url, encode(notice), 1))
+
     def state(self) -> dict[str, Any]:
         return {
             "due_later": len(self._due),

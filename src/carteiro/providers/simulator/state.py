@@ -8,6 +8,7 @@ from carteiro.providers.simulator.faults import FaultBook
 from carteiro.providers.simulator.ledger import Ledger
 from carteiro.providers.simulator.options import Options
 from carteiro.providers.simulator.receipts import Receipts
+from carteiro.providers.simulator.standing import Standings
 
 
 @dataclass(slots=True)
@@ -17,6 +18,7 @@ class State:
     faults: FaultBook
     receipts: Receipts
     random: Random
+    standings: Standings = field(default_factory=Standings)
     requests: Counter[str] = field(default_factory=Counter)
     """Per door, refused ones included."""
 
@@ -30,5 +32,6 @@ class State:
         self.receipts.reset()
         self.ledger.reset()
         self.faults.reset(self.options.seed)
+        self.standings.reset()
         self.random.seed(self.options.seed)
         self.requests.clear()

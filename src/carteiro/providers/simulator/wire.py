@@ -139,6 +139,17 @@ def seen_item(ledger: Ledger, row: int, seen_wall_ns: int) -> dict[str, Any]:
     return {"messageId": message_id, "from": to, "to": ledger.sender(row), "sentAt": sent_at, "seenAt": seen_at}
 
 
+def template_notice(name: str, language: str, status: str, wall_ns: int) -> dict[str, Any]:
+    """The webhook of a template whose status changed."""
+    return {
+        "messageTemplateId": "1",
+        "messageTemplateName": name,
+        "messageTemplateLanguage": language,
+        "timestamp": clock_text(wall_ns),
+        "change": {"type": "TEMPLATE_STATUS_UPDATE", "newStatus": status, "reason": "NONE"},
+    }
+
+
 def log_item(ledger: Ledger, row: int) -> dict[str, Any]:
     """One result of `GET /whatsapp/2/logs`."""
     status_id, error_id = unpack(ledger.outcome(row))

@@ -1,0 +1,94 @@
+"""What Infobip says of senders and templates, as answers and as webhooks. Unknown words are kept and settle nothing."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from carteiro.domain.standing import SenderState, Standing, TemplateState, Tier
+from carteiro.providers.infobip.codec import decode_json, read_time, rows_of
+
+QUALITIES = frozenset({"HIGH", "MEDIUM", "LOW"})
+STANDINGS = {
+    "CONNECTED": Standing.GOOD,
+    # A warning: the number still sends.
+    "FLAGGED": Standing.GOOD,
+    "BANNED": Standing.STOPPED,
+    "DELETED": Standing.STOPPED,
+    "DISCONNECTED": Standing.STOPPED,
+    "RATE_LIMITED": Standing.STOPPED,
+    "RESTRICTED": Standing.STOPPED,
+}
+"""Any other word is unclear."""
+USABLE = frozenset({"APPROVED", "REINSTATED", "FLAGGED"})
+"""A template in any other state is not sent."""
+
+_LIMIT = re.compile(r"LIMIT_([0-9]{1,6})(K|M)?", re.ASCII)
+_FACTORS = {None: 1, "K": 1_000, "M": 1_000_000}
+_LIMIT_MAX = 2_000_000_000
+_WORD_MAX = 100
+
+
+def read_senders(body: bytes) -> list[SenderState] | None:
+    """The rows of `GET /whatsapp/1/senders/quality`; unreadable ones are left out. None when there is no list."""
+    rows = rows_of(decode_json(body), "results")
+    return None if rows is None else [state for row in rows if (state := _sender(row)) is not None]
+
+
+def read_templates(body: bytes) -> list[TemplateState] | None:
+    """The rows of `GET /whatsapp/2/senders/{sender}/templates`, alike."""
+    rows = rows_of(decode_json(body), "templates")
+    return None if rows is None else [state for row in rows if (state := _template(row)) is not None]
+
+
+def read_template_update(document: Any) -> Iterator[TemplateState]:
+    """The state that a template webhook reports, if it reports one and says when."""
+    change = document.get("change") if isinstance(document, dict) else None
+    if not isinstance(change, dict) or change.get("type") != "TEMPLATE_STATUS_UPDATE":
+        return
+    name, language = document.get("messageTemplateName"), document.get("messageTemplateLanguage")
+    word, at = _word(change.get("newStatus")), read_time(document.get("timestamp"))
+    if word is not None and at is not None and isinstance(name, str) and isinstance(language, str):
+        yield TemplateState(name, language, word, word in USABLE, at)
+
+
+def read_tier(word: str | None) -> Tier | None:
+    """A word for a limit: LIMIT_2K is 2,000 messages; UNLIMITED is none; LIMIT_NA says nothing."""
+    if word is None or word == "LIMIT_NA":
+        return None
+    if word == "UNLIMITED":
+        return Tier(word, None)
+    found = _LIMIT.fullmatch(word)
+    if found is None:
+        return Tier(word, None, known=False)
+    return Tier(word, min(_LIMIT_MAX, int(found[1]) * _FACTORS[found[2]]))
+
+
+def _sender(row: Any) -> SenderState | None:
+    if not isinstance(row, dict):
+        return None
+    sender, word, quality = row.get("sender"), _word(row.get("status")), _word(row.get("qualityRating"))
+    if not isinstance(sender, str) or word is None:
+        return None
+    return SenderState(
+        sender,
+        word,
+        STANDINGS.get(word, Standing.UNCLEAR),
+        quality if quality in QUALITIES else None,
+        read_tier(_word(row.get("currentLimit"))),
+    )
+
+
+def _template(row: Any) -> TemplateState | None:
+    if not isinstance(row, dict):
+        return None
+    name, language, word = row.get("name"), row.get("language"), _word(row.get("status"))
+    if not isinstance(name, str) or not isinstance(language, str) or word is None:
+        return None
+    return TemplateState(name, language, word, word in USABLE)
+
+
+def _word(value: Any) -> str | None:
+    """A word as Postgres can hold it; None for anything else."""
+    if not isinstance(value, str) or not value or not value.isascii() or not value.isprintable():
+        return None
+    return value[:_WORD_MAX]
