@@ -101,13 +101,15 @@ def _run(screen: Screen, folder: Path, count: int) -> bool:
 
 
 def _send(screen: Screen, stack: Stack, dsn: str, folder: Path, count: int) -> Evidence:
+    # These two can start on an empty database, and take a while.
     stack.simulator.start()
+    stack.api.start()
     _, revision = migrate(dsn)
     catalog = demo_catalog(stack.simulator_url, daily_limit=count // SENDERS)
     owner = asyncio.run(tenant.prepare(dsn, catalog, credits=CREDITS))
     screen.step(f"schema at revision {revision}; catalog of {SENDERS} business managers applied; key and credits given")
-    for child in (stack.api, *stack.workers):
-        child.start()
+    for worker in stack.workers:
+        worker.start()
     stack.wait_ready()
     screen.step(f"API, {len(stack.workers)} workers and the simulator run")
 
