@@ -85,7 +85,7 @@ def configure(
     handler = logging.StreamHandler(out)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder()],
+            foreign_pre_chain=[*shared, structlog.stdlib.ExtraAdder(), _drop_colours],
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 structlog.processors.format_exc_info,
@@ -110,6 +110,12 @@ def configure(
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,
     )
+
+
+def _drop_colours(logger: WrappedLogger | None, method: str, event: EventDict) -> EventDict:
+    """uvicorn says everything twice, once with the codes of a terminal."""
+    event.pop("color_message", None)
+    return event
 
 
 def redact(logger: WrappedLogger | None, method: str, event: EventDict) -> EventDict:
