@@ -5,7 +5,9 @@ from psycopg.errors import UndefinedTable
 from psycopg_pool import PoolClosed, PoolTimeout
 
 from carteiro.storage import migrations
-from carteiro.storage.pool import Pool as Pool
+from carteiro.storage.pool import Pool
+
+__all__ = ["UNREACHABLE", "Pool", "find_obstacle", "required_revision"]
 
 UNREACHABLE: tuple[type[Exception], ...] = (OperationalError, InterfaceError, PoolTimeout, PoolClosed)
 """Postgres is away, or closed our connection: nothing is known to be wrong with the request."""
