@@ -10,9 +10,10 @@ from uuid import uuid4
 import structlog
 
 from carteiro.domain.outcomes import Parsed
+from carteiro.domain.suppression import StopWords
 from carteiro.providers.contract import Provider
 from carteiro.providers.registry import open_provider, parser_of
-from carteiro.services import audit, callback, control, create, finalise, receive, withdraw
+from carteiro.services import audit, callback, control, create, finalise, receive, suppression, withdraw
 from carteiro.services.dispatch.dispatcher import Dispatcher
 from carteiro.services.dispatch.lapse import close_lapsed_claims
 from carteiro.services.dispatch.reconcile import reconcile_unknown
@@ -80,7 +81,7 @@ async def run_worker(settings: Settings) -> None:
         dispatcher = Dispatcher(pool, settings, worker_id, providers.of_service)
         duties.pump = dispatcher.pump
         duties.chores = {
-            "apply_receipts": partial(receive.apply_all, pool, _parser),
+            "apply_receipts": partial(receive.apply_all, pool, _parser, stop_words=StopWords(settings.stop_words)),
             "send_callbacks": partial(callback.send_due, pool, settings),
             "reconcile": partial(reconcile_unknown, pool, settings, providers.of_service),
         }
@@ -126,9 +127,13 @@ def _chores(pool: Pool, settings: Settings) -> Chores:
         await finalise.finalise_due(pool, settings)
         await finalise.fold_tallies(pool)
 
+    async def tidy_up() -> None:
+        await create.collect_abandoned_drafts(pool, older_than_s=3600.0)
+        await suppression.forget_lapsed(pool)
+
     return Chores(
         close_lapsed_claims=partial(close_lapsed_claims, pool, settings),
         withdraw_ended=withdraw_ended,
         settle=settle,
-        hourly=partial(create.collect_abandoned_drafts, pool, older_than_s=3600.0),
+        hourly=tidy_up,
     )

@@ -66,6 +66,10 @@ class Settings:
     forbidden_utility_terms: tuple[str, ...] = _setting(
         ("promoção", "desconto", "oferta", "cupom", "liquidação"), "words that a UTILITY service refuses in a message"
     )
+    stop_words: tuple[str, ...] = _setting(
+        ("parar", "pare", "parar de receber", "sair", "stop", "cancelar", "descadastrar"),
+        "a contact who answers with one of these, and nothing else, is suppressed; case and accents do not matter",
+    )
 
     callback_allow_private: bool = _setting(False, "let callbacks go to private, loopback and link-local addresses")
     callback_timeout_s: float = _setting(10.0, "total deadline of one callback")

@@ -15,6 +15,7 @@ from carteiro.api.documentation import DocumentationController
 from carteiro.api.health import HealthController
 from carteiro.api.openapi import build_document
 from carteiro.api.problems import HANDLERS
+from carteiro.api.suppression import SuppressionController
 from carteiro.api.webhooks import WebhookController
 from carteiro.services.database import Pool, required_revision
 from carteiro.settings import Settings
@@ -27,7 +28,7 @@ def create_app(settings: Settings, pool: Pool) -> ASGIApp:
     """The ASGI application on an open pool. Opening and closing that is the caller's."""
     v1 = Router(
         "/api/v1",
-        route_handlers=[BatchController, ControlController, SpendingController],
+        route_handlers=[BatchController, ControlController, SpendingController, SuppressionController],
         middleware=[DefineMiddleware(KeyAuthentication)],
         guards=[require_scope],
     )

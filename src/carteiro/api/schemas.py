@@ -8,9 +8,11 @@ import msgspec
 
 from carteiro.domain.outcomes import message_key
 from carteiro.domain.requests import Instant
+from carteiro.domain.suppression import Scope
 from carteiro.services.accounts import Credits
 from carteiro.services.control import Halted
 from carteiro.services.reading import BatchView, ManagerCapacity
+from carteiro.services.suppression import Checked
 
 Item = TypeVar("Item")
 
@@ -50,6 +52,8 @@ class Batch(msgspec.Struct):
     reference: str | None
     total: int
     counts: Counts
+    suppressed: int
+    """Of the unsent messages, those whose contact is on the suppression list: when it was created, or since."""
     skipped: dict[str, Any] | None
     """What `on_invalid: skip` left out at creation."""
     blocked_by: str | None
@@ -82,6 +86,7 @@ class Batch(msgspec.Struct):
             reference=report.reference,
             total=report.total,
             counts=Counts(**seen.counts),
+            suppressed=report.suppressed,
             skipped=report.skipped,
             blocked_by=seen.blocked_by,
             next_attempt_at=seen.next_attempt_at,
@@ -222,6 +227,83 @@ class LedgerEntry(msgspec.Struct):
     balance_after: int
     cause: str
     batch_id: UUID | None
+
+
+PHONES_MAX = 10_000
+PhoneList = Annotated[
+    list[str], msgspec.Meta(min_length=1, max_length=PHONES_MAX, description="In any usual spelling; +5511987654321.")
+]
+
+
+class Suppressing(msgspec.Struct, forbid_unknown_fields=True):
+    phones: PhoneList
+    scope: Scope = Scope.ALL
+    """`marketing`: only templates of category MARKETING are held back."""
+    reason: ReasonText | None = None
+
+
+class Lifting(msgspec.Struct, forbid_unknown_fields=True):
+    phones: PhoneList
+    scope: Scope | None = None
+    """null: both."""
+
+
+class SuppressionChange(msgspec.Struct):
+    contacts: int
+    """Different contacts that were put on the list, or taken off it. Two spellings of a phone are one contact."""
+
+
+class Suppression(msgspec.Struct):
+    """One word in force on one contact."""
+
+    phone_ends_with: str
+    """The last four digits. Nobody reads whole phones from the list; `check` tells of one."""
+    scope: str
+    source: str
+    """api, preference (the contact's setting in WhatsApp), blocklist (the provider's), inbound (a stop word), or
+    cool-down.
+    """
+    reason: str | None
+    """What was given with it, or the provider's code."""
+    until: datetime | None
+    """null: until it is taken off."""
+    times: int
+    """Cool-downs in a row; each is twice as long as the one before."""
+    created_at: datetime
+    changed_at: datetime
+
+    @classmethod
+    def of(cls, entry: Any) -> "Suppression":
+        return cls(
+            phone_ends_with=f"{entry.phone_key % 10_000:04}",
+            scope=entry.scope,
+            source=entry.source,
+            reason=entry.reason,
+            until=entry.until,
+            times=entry.times,
+            created_at=entry.created_at,
+            changed_at=entry.changed_at,
+        )
+
+
+class SuppressionCheck(msgspec.Struct):
+    phone: str
+    """E.164, as it would be sent to."""
+    suppressed: bool
+    """For everything."""
+    suppressed_for_marketing: bool
+    """For templates of category MARKETING."""
+    items: list[Suppression]
+
+    @classmethod
+    def of(cls, checked: Checked) -> "SuppressionCheck":
+        everything = checked.stops(Scope.ALL)
+        return cls(
+            phone=checked.phone.e164,
+            suppressed=everything,
+            suppressed_for_marketing=everything or checked.stops(Scope.MARKETING),
+            items=[Suppression.of(entry) for entry in checked.entries],
+        )
 
 
 class Page(msgspec.Struct, Generic[Item]):

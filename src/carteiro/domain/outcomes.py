@@ -17,6 +17,8 @@ class Kind(StrEnum):
     CONTACT = "contact"
     CONTACT_MARKETING = "contact-marketing"
     COOL_DOWN = "cool-down"
+    BLOCKED = "contact-blocked"
+    """On the provider's own list of numbers that it does not deliver to."""
     TEMPLATE = "template"
     SENDER = "sender"
     ACCOUNT = "account"
@@ -97,6 +99,26 @@ class Fact:
 
 
 @dataclass(frozen=True, slots=True)
+class Inbound:
+    """A contact wrote to one of our senders. Never logged: neither who nor what."""
+
+    phone: str | None = field(repr=False)
+    """International digits, perhaps without the ninth one; None where WhatsApp hides the number."""
+    text: str = field(repr=False)
+    """What was written, or the title of the button or list row that was chosen."""
+    at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Preference:
+    """A contact turned our marketing messages off (`stop`) or on again in WhatsApp."""
+
+    phone: str | None = field(repr=False)
+    stop: bool
+    at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class Parsed:
     """A webhook payload read item by item: one bad item never spoils the rest."""
 
@@ -106,6 +128,8 @@ class Parsed:
     malformed: int = 0
     ignored: int = 0
     """Well-formed items of kinds we store but do not act on."""
+    inbound: tuple[Inbound, ...] = ()
+    preferences: tuple[Preference, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

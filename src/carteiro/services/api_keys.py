@@ -25,7 +25,14 @@ _SHAPE = re.compile(
     rf"{PREFIX}([0-9A-Za-z]{{{ID_LENGTH}}})_([0-9A-Za-z]{{{SECRET_LENGTH}}})([0-9A-Za-z]{{{CHECK_LENGTH}}})"
 )
 
-SCOPES = ("batches:write", "batches:read", "capacity:read", "credits:read")
+SCOPES = (
+    "batches:write",
+    "batches:read",
+    "capacity:read",
+    "credits:read",
+    "suppressions:write",
+    "suppressions:read",
+)
 
 
 @dataclass(frozen=True, slots=True)

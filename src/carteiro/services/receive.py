@@ -11,7 +11,9 @@ from psycopg import InterfaceError, OperationalError
 
 from carteiro.domain.lifecycle import MessageState
 from carteiro.domain.outcomes import Fact, FactKind, Parsed, message_key
+from carteiro.domain.suppression import StopWords
 from carteiro.services.finalise import fold_tallies
+from carteiro.services.suppression import Heard, hear, note_heard
 from carteiro.storage import receipts
 from carteiro.storage.facts import merge_facts
 from carteiro.storage.pool import Connection, Pool, retry_serialization, transact
@@ -22,6 +24,7 @@ log = structlog.get_logger(__name__)
 Parse = Callable[[bytes], Parsed]
 """Reads one provider's webhook body. Raises only when the body as a whole is unreadable."""
 
+NO_STOP_WORDS = StopWords()
 SEQ_MAX = 2**31 - 1
 DETAIL_MAX = 200
 """Characters of foreign text that a row keeps; the whole body is kept beside it."""
@@ -33,11 +36,14 @@ async def store_payload(pool: Pool, provider: str, token: str, body: bytes) -> b
         return await receipts.store_payload(conn, provider, token, body)
 
 
-async def apply_payloads(pool: Pool, parser_of: Callable[[str], Parse], *, limit: int = 200) -> int:
+async def apply_payloads(
+    pool: Pool, parser_of: Callable[[str], Parse], *, stop_words: StopWords = NO_STOP_WORDS, limit: int = 200
+) -> int:
     """Merge up to `limit` waiting payloads, oldest first, in one transaction; how many were taken. 0: none is left.
 
     `parser_of` gives the reader of a provider's bodies, or raises LookupError. Any number of appliers may run at once.
-    Locks: inbox rows (skipping locked ones), batches in order of id (FOR KEY SHARE), messages in order of seq.
+    Locks: inbox rows (skipping locked ones), batches in order of id (FOR KEY SHARE), messages in order of seq, rows of
+    the suppression list.
     """
 
     async def attempt() -> tuple[int, set[UUID]]:
@@ -45,7 +51,7 @@ async def apply_payloads(pool: Pool, parser_of: Callable[[str], Parse], *, limit
             payloads = await receipts.take_payloads(conn, limit=limit)
             if not payloads:
                 return 0, set()
-            told = await _apply(conn, payloads, parser_of)
+            told = await _apply(conn, payloads, parser_of, stop_words)
             await receipts.record_receipts(conn, told)
             await receipts.clear_inbox(conn, payloads)
         return len(payloads), {row.batch_id for row in told if row.batch_id and row.result is Result.APPLIED}
@@ -57,10 +63,10 @@ async def apply_payloads(pool: Pool, parser_of: Callable[[str], Parse], *, limit
     return taken
 
 
-async def apply_all(pool: Pool, parser_of: Callable[[str], Parse]) -> int:
+async def apply_all(pool: Pool, parser_of: Callable[[str], Parse], *, stop_words: StopWords = NO_STOP_WORDS) -> int:
     """Merge until nothing is left that others have not taken; how many payloads."""
     applied = 0
-    while taken := await apply_payloads(pool, parser_of):
+    while taken := await apply_payloads(pool, parser_of, stop_words=stop_words):
         applied += taken
     return applied
 
@@ -77,9 +83,12 @@ class _Item:
         return Receipt(self.payload, result, fact.kind, fact.batch_id, fact.seq, fact.at, fact.code, detail)
 
 
-async def _apply(conn: Connection, payloads: Iterable[Payload], parser_of: Callable[[str], Parse]) -> list[Receipt]:
+async def _apply(
+    conn: Connection, payloads: Iterable[Payload], parser_of: Callable[[str], Parse], stop_words: StopWords
+) -> list[Receipt]:
     told: list[Receipt] = []
     items: list[_Item] = []
+    heard: list[Heard] = []
     for payload in payloads:
         try:
             parsed = _parse(payload, parser_of)
@@ -90,6 +99,10 @@ async def _apply(conn: Connection, payloads: Iterable[Payload], parser_of: Calla
         told += [Receipt(payload, Result.ORPHAN, "item", detail=_clean(key)) for key in parsed.orphans]
         told += [Receipt(payload, Result.MALFORMED, "item")] * parsed.malformed
         told += [Receipt(payload, Result.IGNORED, "item")] * parsed.ignored
+        if payload.account_id is not None:
+            of_contacts = list(hear(payload.account_id, payload.received_at, parsed, stop_words))
+            told += [_receipt_of(payload, one) for one in of_contacts]
+            heard += of_contacts
         for fact in parsed.facts:
             if 0 < fact.seq <= SEQ_MAX:
                 items.append(_Item(payload, _cleaned(fact)))
@@ -100,7 +113,15 @@ async def _apply(conn: Connection, payloads: Iterable[Payload], parser_of: Calla
     batches = await receipts.share_batches(conn, sorted({item.fact.batch_id for item in items}))
     told += [item.receipt(Result.ORPHAN, "no such batch") for item in items if item.fact.batch_id not in batches]
     told += await _merge_apart(conn, [item for item in items if item.fact.batch_id in batches])
+    await note_heard(conn, heard)
     return told
+
+
+def _receipt_of(payload: Payload, heard: Heard) -> Receipt:
+    """That a contact told something, never what or who."""
+    if heard.unknown_contact:
+        return Receipt(payload, Result.ORPHAN, heard.kind, at=heard.at, detail="no phone of the contact")
+    return Receipt(payload, Result.APPLIED if heard.word else Result.IGNORED, heard.kind, at=heard.at)
 
 
 def _parse(payload: Payload, parser_of: Callable[[str], Parse]) -> Parsed:

@@ -79,6 +79,8 @@ class Report:
     seen: int
     failed: int
     unsent: int
+    suppressed: int
+    """Of the unsent ones, those withdrawn because their contact was suppressed."""
     answered: int
     """Calls that got their answer in the minute before `read_at`."""
     read_at: datetime

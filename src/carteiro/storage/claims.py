@@ -1,7 +1,7 @@
 """A slice of one batch, claimed by one worker: the reads and writes of the claim transaction."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -58,6 +58,7 @@ class Row:
     seq: int
     fresh: bool
     attempt: int
+    phone_key: int = field(repr=False)
     address: str
     placeholders: list[str]
     extra: dict[str, Any] | None

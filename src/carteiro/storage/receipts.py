@@ -17,11 +17,12 @@ SQL = load("receipts")
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """One stored request body. `provider` is None when its service is gone."""
+    """One stored request body. `provider` and `account_id` are None when its service is gone."""
 
     id: int
     received_at: datetime
     provider: str | None
+    account_id: str | None
     body: bytes
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carteiro.domain.outcomes import Fact, FactKind, Kind, Outgoing, Parsed
+from carteiro.domain.outcomes import Fact, FactKind, Inbound, Kind, Outgoing, Parsed, Preference
 from carteiro.providers.infobip.codec import encode_send, parse_log_row, parse_webhook, read_time
 from tests.providers.infobip.reports import BATCH, SENDER, delivery, inbound, log_row, seen
 
@@ -114,7 +114,7 @@ FACTS: dict[str, tuple[dict[str, Any], Fact]] = {
     ),
     "status id decides": (
         delivery(1, 5, 14),
-        Fact(BATCH, 1, FactKind.FAILED, DONE_AT, code="STATUS_14", failure=Kind.CONTACT),
+        Fact(BATCH, 1, FactKind.FAILED, DONE_AT, code="STATUS_14", failure=Kind.BLOCKED),
     ),
     "unknown error id": (
         delivery(1, 2, 4, 7999),
@@ -139,19 +139,71 @@ def test_a_report_is_a_fact(name: str) -> None:
 
 
 IGNORED: dict[str, bytes] = {
-    "inbound text": payload(inbound()),
-    "inbound button": payload(inbound(type="BUTTON", text="Parar", payload="optout")),
+    "inbound image": payload(inbound(type="IMAGE", url="https://example.com/1", caption="Parar")),
+    "inbound reaction": payload(inbound(type="REACTION", emoji="x")),
+    "inbound text without text": payload(inbound(type="TEXT", text=None)),
+    "inbound message that is none": payload(inbound() | {"message": "PARAR"}),
     "report of deletion": payload({"messageId": "x", "deletedAt": "2026-12-01T13:07:41.006+0000"}),
     "a duplicate id: the first one's report decides": payload(delivery(1, 5, 23)),
     "a duplicate request": payload(delivery(1, 2, 4, 7280)),
     "template update": json.dumps({"messageTemplateId": "9", "change": {"type": "TEMPLATE_STATUS_UPDATE"}}).encode(),
-    "marketing preference": json.dumps({"from": "5", "content": {"notificationMessagesStatus": "stop"}}).encode(),
+    "identity change": json.dumps({"from": "5", "content": {"type": "user_identity_changed"}}).encode(),
 }
 
 
 @pytest.mark.parametrize("name", IGNORED)
 def test_what_we_do_not_act_on_is_counted(name: str) -> None:
     assert parse_webhook(IGNORED[name]) == Parsed(ignored=1)
+
+
+RECEIVED_AT = datetime(2026, 12, 1, 13, 9, 10, tzinfo=UTC)
+INBOUND: dict[str, tuple[dict[str, Any], Inbound]] = {
+    "text": (inbound(), Inbound("5531987650001", "PARAR", RECEIVED_AT)),
+    "button of a template": (
+        inbound(type="BUTTON", text="Parar", payload="optout"),
+        Inbound("5531987650001", "Parar", RECEIVED_AT),
+    ),
+    "chosen button": (
+        inbound(type="INTERACTIVE_BUTTON_REPLY", id="1", title="Parar"),
+        Inbound("5531987650001", "Parar", RECEIVED_AT),
+    ),
+    "chosen row": (
+        inbound(type="INTERACTIVE_LIST_REPLY", id="1", title="Sair", description="Segunda via"),
+        Inbound("5531987650001", "Sair", RECEIVED_AT),
+    ),
+    "hidden number": (inbound() | {"from": "BR.902"}, Inbound(None, "PARAR", RECEIVED_AT)),
+    "hidden number that the contact tells": (
+        inbound() | {"from": "BR.902", "contact": {"phoneNumber": "553187650001"}},
+        Inbound("553187650001", "PARAR", RECEIVED_AT),
+    ),
+    "no time": (inbound() | {"receivedAt": None}, Inbound("5531987650001", "PARAR", None)),
+}
+
+
+@pytest.mark.parametrize("name", INBOUND)
+def test_what_a_contact_writes_or_chooses_is_handed_on(name: str) -> None:
+    item, written = INBOUND[name]
+    assert parse_webhook(payload(item, delivery())) == Parsed(facts=(DELIVERED,), inbound=(written,))
+
+
+@pytest.mark.parametrize("status", ["stop", "resume"])
+def test_a_marketing_preference_is_the_contacts(status: str) -> None:
+    content = {"sender": SENDER, "from": "5531987650001", "notificationMessagesStatus": status}
+    body = {"from": SENDER, "content": content, "createdAt": "2026-12-01T13:09:10.000+0000"}
+    told = Preference("5531987650001", status == "stop", RECEIVED_AT)
+    assert parse_webhook(json.dumps(body).encode()) == Parsed(preferences=(told,))
+
+
+@pytest.mark.parametrize("status", ["", "STOPPED", None, 1, ["stop"]])
+def test_a_preference_that_cannot_be_read_is_malformed(status: Any) -> None:
+    content = {"from": "5531987650001", "notificationMessagesStatus": status}
+    assert parse_webhook(json.dumps({"content": content}).encode()) == Parsed(malformed=1)
+
+
+def test_what_a_contact_writes_is_not_shown_by_accident() -> None:
+    shown = repr(parse_webhook(payload(inbound())))
+    assert "PARAR" not in shown
+    assert "5531987650001" not in shown
 
 
 MALFORMED_ITEMS: dict[str, Any] = {
@@ -212,6 +264,7 @@ def test_no_json_raises(document: Any) -> None:
     parsed = parse_webhook(json.dumps(document).encode())
     rows = document.get("results") if isinstance(document, dict) else None
     told = len(parsed.facts) + len(parsed.orphans) + parsed.malformed + parsed.ignored
+    told += len(parsed.inbound) + len(parsed.preferences)
     assert told == (len(rows) if isinstance(rows, list) else 1)
 
 

@@ -8,9 +8,10 @@ from carteiro.providers.infobip.codes import ERRORS, STATUSES, Progress, meaning
 # Written down a second time, by what follows from a code, so that a slip in the table is seen.
 ERROR_IDS: dict[Kind | Progress, list[int]] = {
     Kind.CONTACT: [
-        351, 2050, 2052, 4098, 4101, 7002, 7003, 7010, 7020, 7025, 7029, 7030, 7035, 7201,
+        351, 4098, 4101, 7002, 7003, 7010, 7020, 7025, 7029, 7030, 7035, 7201,
     ],
     Kind.CONTACT_MARKETING: [7033],
+    Kind.BLOCKED: [2050, 2052],
     Kind.COOL_DOWN: [4103, 4104, 7032, 7046, 7048],
     Kind.TEMPLATE: [7009, 7027, 7031, 7037],
     Kind.SENDER: [
@@ -28,7 +29,8 @@ STATUS_IDS: dict[Kind | Progress, list[int]] = {
     Progress.ACCEPTED: [2, 3, 7, 26],
     Progress.DELIVERED: [5],
     Progress.UNKNOWABLE: [29],
-    Kind.CONTACT: [4, 6, 8, 9, 10, 14, 15, 18, 19, 31, 52, 87, 100],
+    Kind.CONTACT: [4, 6, 8, 9, 10, 15, 18, 19, 31, 52, 87, 100],
+    Kind.BLOCKED: [14],
     Kind.COOL_DOWN: [20],
     Kind.SENDER: [11, 13],
     Kind.ACCOUNT: [12, 17],

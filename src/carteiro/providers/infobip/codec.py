@@ -10,7 +10,17 @@ from typing import Any
 
 import msgspec
 
-from carteiro.domain.outcomes import Fact, FactKind, Kind, Outgoing, Parsed, message_key, parse_message_key
+from carteiro.domain.outcomes import (
+    Fact,
+    FactKind,
+    Inbound,
+    Kind,
+    Outgoing,
+    Parsed,
+    Preference,
+    message_key,
+    parse_message_key,
+)
 from carteiro.providers.contract import MessageId
 from carteiro.providers.infobip.codes import Meaning, Progress, meaning_of
 
@@ -19,6 +29,9 @@ _decode = msgspec.json.Decoder().decode
 
 # The defaults would rewrite the links in a message.
 _URL_OPTIONS = {"shortenUrl": False, "trackClicks": False}
+
+_WORDS = {"TEXT": "text", "BUTTON": "text", "INTERACTIVE_BUTTON_REPLY": "title", "INTERACTIVE_LIST_REPLY": "title"}
+"""Where each type of inbound message has its words."""
 
 
 def encode_send(messages: Sequence[Outgoing]) -> bytes:
@@ -59,14 +72,16 @@ def rows_of(document: Any, field: str) -> list[Any] | None:
 
 
 def parse_webhook(body: bytes) -> Parsed:
-    """Read a webhook's body: delivery and seen reports become facts; everything else is counted. Never raises."""
+    """Read a webhook's body: delivery and seen reports become facts, what contacts write or choose is handed on, and
+    everything else is counted. Never raises.
+    """
     document = decode_json(body)
     rows = rows_of(document, "results")
     if rows is None:
-        known = isinstance(document, dict) and ("change" in document or "content" in document)
-        return Parsed(ignored=1) if known else Parsed(malformed=1)
+        return _read_notice(document)
     facts: list[Fact] = []
     orphans: list[str] = []
+    written: list[Inbound] = []
     malformed = ignored = 0
     for row in rows:
         match _read_report(row):
@@ -74,11 +89,27 @@ def parse_webhook(body: bytes) -> Parsed:
                 facts.append(fact)
             case str(orphan):
                 orphans.append(orphan)
+            case Inbound() as inbound:
+                written.append(inbound)
             case None:
                 ignored += 1
             case _:
                 malformed += 1
-    return Parsed(tuple(facts), tuple(orphans), malformed, ignored)
+    return Parsed(tuple(facts), tuple(orphans), malformed, ignored, tuple(written))
+
+
+def _read_notice(document: Any) -> Parsed:
+    """A payload of one item: a preference, or a kind that we do not act on."""
+    if not isinstance(document, dict):
+        return Parsed(malformed=1)
+    content = document.get("content")
+    if not isinstance(content, dict) or "notificationMessagesStatus" not in content:
+        return Parsed(ignored=1) if "change" in document or "content" in document else Parsed(malformed=1)
+    status = content["notificationMessagesStatus"]
+    if status not in ("stop", "resume"):
+        return Parsed(malformed=1)
+    at = read_time(document.get("createdAt"))
+    return Parsed(preferences=(Preference(_digits(content.get("from")), status == "stop", at),))
 
 
 class _Malformed:
@@ -88,13 +119,16 @@ class _Malformed:
 _MALFORMED = _Malformed()
 
 
-def _read_report(row: Any) -> Fact | str | _Malformed | None:
-    """A fact, an id that is not ours, None for what we do not act on, or that it cannot be read."""
+def _read_report(row: Any) -> Fact | Inbound | str | _Malformed | None:
+    """A fact, what a contact wrote, an id that is not ours, None for what we do not act on, or that it cannot be
+    read.
+    """
     if not isinstance(row, dict):
         return _MALFORMED
     if "seenAt" not in row and "status" not in row:
-        # Inbound messages, and reports of deletion.
-        return None if "message" in row or "deletedAt" in row else _MALFORMED
+        if "message" in row:
+            return _read_inbound(row)
+        return None if "deletedAt" in row else _MALFORMED
     key = row.get("messageId")
     if not isinstance(key, str) or not key:
         return _MALFORMED
@@ -105,6 +139,17 @@ def _read_report(row: Any) -> Fact | str | _Malformed | None:
         at = read_time(row["seenAt"])
         return _MALFORMED if at is None else Fact(*ours, FactKind.SEEN, at)
     return _read_delivery(ours, row)
+
+
+def _read_inbound(row: dict[str, Any]) -> Inbound | None:
+    """None for what has no words: media, reactions, locations."""
+    message, contact = row["message"], row.get("contact")
+    text = message.get(_WORDS.get(str(message.get("type")), "")) if isinstance(message, dict) else None
+    if not isinstance(text, str):
+        return None
+    # `from` is WhatsApp's own id of a contact who hides the number.
+    phone = _digits(row.get("from")) or (_digits(contact.get("phoneNumber")) if isinstance(contact, dict) else None)
+    return Inbound(phone, text, read_time(row.get("receivedAt")))
 
 
 def _read_delivery(ours: MessageId, row: dict[str, Any]) -> Fact | _Malformed | None:
@@ -171,6 +216,10 @@ def read_time(value: Any) -> datetime | None:
         return at.astimezone(UTC) if at.tzinfo is not None else None
     except (ValueError, OverflowError):
         return None
+
+
+def _digits(value: Any) -> str | None:
+    return value if isinstance(value, str) and value.isascii() and value.isdigit() else None
 
 
 def _number(value: Any) -> int | None:

@@ -1,6 +1,6 @@
 """From a request to an order: everything that can be checked before anything is taken. No transaction, no locks."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -31,8 +31,10 @@ class Order:
     service: Service
     draft: Draft
     rows: list[Row]
-    capacity: int
-    """Messages that need capacity at once: none of a batch that is scheduled or waits for moderation."""
+    starts_now: bool
+    """Its messages need capacity at once: it neither is scheduled nor waits for moderation."""
+    guarded: frozenset[int]
+    """Seqs of rows that cannot be rendered. Only `skip` lets them pass; they fail by the guard and take no capacity."""
     event: str
     """The lifecycle event by which the batch begins."""
     allow_duplicate: bool
@@ -40,6 +42,12 @@ class Order:
     @property
     def batch_id(self) -> UUID:
         return self.draft.id
+
+    def capacity(self, suppressed: Collection[int]) -> int:
+        """Messages that need capacity at once, when those with these seqs are withdrawn."""
+        if not self.starts_now:
+            return 0
+        return self.draft.total - len(self.guarded.union(suppressed))
 
 
 async def read_ground(pool: Pool, caller: Caller, request: BatchRequest) -> tuple[Service, Template]:
@@ -81,7 +89,8 @@ def make_order(request: BatchRequest, service: Service, template: Template, sett
         service=service,
         draft=_draft(request, service, template, validated),
         rows=validated.rows,
-        capacity=_sendable(request, template, validated.rows) if starts_now else 0,
+        starts_now=starts_now,
+        guarded=_guarded(request, template, validated.rows) if starts_now else frozenset(),
         event="moderated" if service.test_mode else "opened",
         allow_duplicate=request.allow_duplicate,
     )
@@ -103,13 +112,13 @@ def _service_faults(
             yield FieldError("/callback_url", "bad-url", f"It {wrong}.")
 
 
-def _sendable(request: BatchRequest, template: Template, rows: list[Row]) -> int:
-    """Rows that can be rendered. The others, which only `skip` lets pass, fail by the guard and take no capacity."""
+def _guarded(request: BatchRequest, template: Template, rows: list[Row]) -> frozenset[int]:
     if request.on_invalid is OnInvalid.REJECT:
-        return len(rows)
-    return sum(
-        not isinstance(render_parameters(template.content, row.placeholders, row.extra, request.header), GuardFailure)
+        return frozenset()
+    return frozenset(
+        row.seq
         for row in rows
+        if isinstance(render_parameters(template.content, row.placeholders, row.extra, request.header), GuardFailure)
     )
 
 

@@ -1,6 +1,7 @@
 """Place a batch: one transaction takes money and capacity for it, or replays the batch that is there already."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import UUID
@@ -10,11 +11,12 @@ from carteiro.domain.capacity import ManagerMeter, SenderMeter
 from carteiro.domain.errors import CapacityExhausted, IdempotencyKeyReused, InsufficientCredits, Unavailable
 from carteiro.domain.planning import Rotation
 from carteiro.domain.requests import BatchRequest
+from carteiro.domain.suppression import scopes_of
 from carteiro.services.api_keys import Caller
 from carteiro.services.create.drafts import discard_draft
 from carteiro.services.create.order import Order, make_order, read_ground
 from carteiro.settings import Settings
-from carteiro.storage import batches, capacity, claims, idempotency, jobs, ledger, messages, pools
+from carteiro.storage import batches, capacity, claims, idempotency, jobs, ledger, messages, pools, suppression
 from carteiro.storage.capacity import MeterId
 from carteiro.storage.pool import Connection, Pool, retry_serialization, transact
 
@@ -49,35 +51,44 @@ async def create_batch(
     service, template = await read_ground(pool, caller, request)
     order = await asyncio.to_thread(make_order, request, service, template, settings, datetime.now(UTC))
     if len(order.rows) <= ROWS_UNDER_LOCK:
-        return await retry_serialization(lambda: _place(pool, settings, caller, order, key, loaded=False))
+        return await retry_serialization(lambda: _place(pool, settings, caller, order, key, loaded=None))
     async with transact(pool) as conn:
-        await _load(conn, caller, order)
+        suppressed = await _load(conn, caller, order)
     placed: Creation | None = None
     try:
-        placed = await retry_serialization(lambda: _place(pool, settings, caller, order, key, loaded=True))
+        placed = await retry_serialization(lambda: _place(pool, settings, caller, order, key, loaded=suppressed))
     finally:
         if placed is None or placed.replayed:
             await discard_draft(pool, order.batch_id)
     return placed
 
 
-async def _load(conn: Connection, caller: Caller, order: Order) -> None:
+async def _load(conn: Connection, caller: Caller, order: Order) -> list[int]:
+    """Insert the draft with its rows, and withdraw those whose contact is suppressed; answers their seqs.
+
+    Here and not when the draft is opened: of a large batch they may be many, and the locks are held then.
+    """
+    draft = order.draft
     await batches.set_actor(conn, caller.actor)
-    await batches.add_draft(conn, order.draft)
-    await messages.load_messages(conn, order.batch_id, order.rows)
+    await batches.add_draft(conn, draft)
+    await messages.load_messages(conn, draft.id, order.rows)
+    scopes = scopes_of(draft.template_content["category"])
+    suppressed = await suppression.find_in_batch(conn, draft.id, draft.account_id, scopes, at=draft.scheduled_at)
+    await suppression.withdraw(conn, draft.id, suppressed)
+    return suppressed
 
 
 async def _place(
-    pool: Pool, settings: Settings, caller: Caller, order: Order, key: Key | None, *, loaded: bool
+    pool: Pool, settings: Settings, caller: Caller, order: Order, key: Key | None, *, loaded: Sequence[int] | None
 ) -> Creation:
+    """`loaded` None: the rows are not inserted yet; else the seqs that were withdrawn when they were."""
     async with transact(pool) as conn:
         earlier = await _find_earlier(conn, settings, caller, order, key)
         if earlier is not None:
             return Creation(earlier, replayed=True)
-        if not loaded:
-            await _load(conn, caller, order)
+        suppressed = await _load(conn, caller, order) if loaded is None else loaded
         await batches.set_actor(conn, caller.actor)
-        await _hold_capacity(conn, settings, order)
+        await _hold_capacity(conn, settings, order, order.capacity(suppressed))
         if not await batches.open_draft(conn, order.batch_id, event=order.event, debited=order.draft.total):
             raise Unavailable("The batch took too long to load.", retry_after_s=1)
         await _debit(conn, caller, order)
@@ -110,9 +121,9 @@ async def _find_earlier(
     return batch_id if batch_id != order.batch_id else None
 
 
-async def _hold_capacity(conn: Connection, settings: Settings, order: Order) -> None:
+async def _hold_capacity(conn: Connection, settings: Settings, order: Order, required: int) -> None:
     """Reserve what the batch needs at once, or all there is where it may spill. Raises CapacityExhausted."""
-    if not order.capacity:
+    if not required:
         return
     candidates = await pools.read_candidates(
         conn,
@@ -136,9 +147,9 @@ async def _hold_capacity(conn: Connection, settings: Settings, order: Order) -> 
         for candidate in candidates
     ]
     available = arithmetic.available(managers, senders)
-    if order.draft.on_capacity == "reject" and available is not None and available < order.capacity:
-        raise CapacityExhausted(available=available, required=order.capacity)
-    holds = arithmetic.plan_holds(order.capacity, managers, senders, Rotation(order.service.rotation))
+    if order.draft.on_capacity == "reject" and available is not None and available < required:
+        raise CapacityExhausted(available=available, required=required)
+    holds = arithmetic.plan_holds(required, managers, senders, Rotation(order.service.rotation))
     await capacity.hold(conn, order.batch_id, holds, limits)
 
 

@@ -1,10 +1,13 @@
-"""Which rows of a batch go next: those given back, then the cursor's; rendered, or failed by the guard."""
+"""Which rows of a batch go next: those given back, then the cursor's; rendered, or failed by the guard, or withdrawn
+because their contact was suppressed.
+"""
 
 from dataclasses import dataclass
 from uuid import UUID
 
+from carteiro.domain.suppression import scopes_of
 from carteiro.domain.templates import GuardFailure, Parameters, render_parameters
-from carteiro.storage import claims
+from carteiro.storage import claims, suppression
 from carteiro.storage.claims import Row, Turn
 from carteiro.storage.pool import Connection
 
@@ -20,6 +23,8 @@ class Ready:
     going: list[tuple[Row, Parameters]]
     guarded: dict[int, str]
     """seq -> code of the guard."""
+    suppressed: list[int]
+    """Seqs whose contact is suppressed by now."""
     reach: int
 
     def keep_first(self, n: int) -> None:
@@ -29,30 +34,39 @@ class Ready:
         stop_seq = self.going[n][0].seq
         self.rows = [row for row in self.rows if row.seq < stop_seq]
         self.guarded = {seq: code for seq, code in self.guarded.items() if seq < stop_seq}
+        self.suppressed = [seq for seq in self.suppressed if seq < stop_seq]
         del self.going[n:]
 
 
 async def take_ready(conn: Connection, turn: Turn, cursor_seq: int, most: int) -> Ready:
-    """Lock up to `most` rows and render them."""
+    """Lock up to `most` rows, look whether their contacts are suppressed, and render the others."""
     rows = await claims.take_rows(conn, turn.batch_id, cursor_seq, most, reach=most * REACH)
+    listed = await suppression.find_among(
+        conn, turn.account_id, [row.phone_key for row in rows], scopes_of(turn.template_content.get("category"))
+    )
     going: list[tuple[Row, Parameters]] = []
     guarded: dict[int, str] = {}
+    suppressed: list[int] = []
     for row in rows:
+        if row.phone_key in listed:
+            suppressed.append(row.seq)
+            continue
         rendered = render_parameters(turn.template_content, row.placeholders, row.extra, turn.header)
         if isinstance(rendered, GuardFailure):
             guarded[row.seq] = rendered.code
         else:
             going.append((row, rendered))
-    return Ready(rows, going, guarded, most * REACH)
+    return Ready(rows, going, guarded, suppressed, most * REACH)
 
 
 async def advance(conn: Connection, batch_id: UUID, cursor_seq: int, ready: Ready) -> None:
-    """Fail what the guard refused and move the cursor over what was handled.
+    """Fail what the guard refused, withdraw what is suppressed, and move the cursor over what was handled.
 
     Rows that it passes although somebody else had them locked are kept where returned rows are kept. Where nothing
     was found, the cursor moves on over rows that are no longer pending.
     """
     await claims.fail_guarded(conn, batch_id, ready.guarded)
+    await suppression.withdraw(conn, batch_id, ready.suppressed)
     fresh = [row.seq for row in ready.rows if row.fresh]
     reached_seq = cursor_seq
     if fresh:

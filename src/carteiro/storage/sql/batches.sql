@@ -49,7 +49,7 @@ SELECT b.id, b.service_id, b.status, b.reason, b.error_code,
     b.created_at, b.scheduled_at, b.expires_at, b.started_at, b.ended_at, b.settled_at,
     coalesce(t.pending, 0)::int AS pending, coalesce(t.pending_send, 0)::int AS pending_send,
     coalesce(t.unknown, 0)::int AS unknown, coalesce(t.sent, 0)::int AS sent, coalesce(t.delivered, 0)::int AS delivered,
-    coalesce(t.seen, 0)::int AS seen, coalesce(t.failed, 0)::int AS failed, coalesce(t.unsent, 0)::int AS unsent,
+    coalesce(t.seen, 0)::int AS seen, coalesce(t.failed, 0)::int AS failed, coalesce(t.unsent, 0)::int AS unsent, b.suppressed,
     coalesce(r.answered, 0)::int AS answered, now() AS read_at
 FROM batch b
 LEFT JOIN LATERAL (

@@ -46,18 +46,18 @@ FOR NO KEY UPDATE
 -- name: take_rows
 -- Rows given back first, then the cursor's next. Locked rows are skipped; the caller notes the gaps that this leaves.
 WITH back AS MATERIALIZED (
-    SELECT m.seq, m.attempt FROM message_return r JOIN message m ON m.batch_id = %(batch_id)s AND m.seq = r.seq
+    SELECT m.seq, m.attempt, m.phone_key FROM message_return r JOIN message m ON m.batch_id = %(batch_id)s AND m.seq = r.seq
     WHERE r.batch_id = %(batch_id)s AND r.available_at <= clock_timestamp() AND m.status = 'pending'
     ORDER BY m.seq LIMIT %(n)s
     FOR UPDATE OF m SKIP LOCKED
 ), fresh AS MATERIALIZED (
-    SELECT m.seq, m.attempt FROM message m
+    SELECT m.seq, m.attempt, m.phone_key FROM message m
     WHERE m.batch_id = %(batch_id)s AND m.seq > %(cursor_seq)s AND m.seq <= %(cursor_seq)s + %(reach)s AND m.status = 'pending'
     ORDER BY m.seq LIMIT (SELECT %(n)s - count(*) FROM back)
     FOR UPDATE OF m SKIP LOCKED
 )
-SELECT taken.seq, taken.fresh, taken.attempt, c.address, c.placeholders, c.extra
-FROM (SELECT seq, attempt, false AS fresh FROM back UNION ALL SELECT seq, attempt, true FROM fresh) taken
+SELECT taken.seq, taken.fresh, taken.attempt, taken.phone_key, c.address, c.placeholders, c.extra
+FROM (SELECT seq, attempt, phone_key, false AS fresh FROM back UNION ALL SELECT seq, attempt, phone_key, true FROM fresh) taken
 JOIN message_content c ON c.batch_id = %(batch_id)s AND c.seq = taken.seq
 ORDER BY taken.seq
 

@@ -14,7 +14,7 @@ INSERT INTO receipt_inbox (payload_id, received_at) SELECT id, received_at FROM 
 WITH taken AS MATERIALIZED (
     SELECT payload_id, received_at FROM receipt_inbox ORDER BY payload_id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 )
-SELECT p.id, p.received_at, s.provider, p.body
+SELECT p.id, p.received_at, s.provider, s.account_id, p.body
 FROM taken t
 JOIN receipt_payload p ON p.received_at = t.received_at AND p.id = t.payload_id
 LEFT JOIN service s ON s.id = p.service_id

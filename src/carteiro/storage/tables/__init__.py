@@ -1,6 +1,27 @@
 """SQLAlchemy Core tables: what Alembic migrates. Import `metadata` from here, so that every table is known to it."""
 
-from carteiro.storage.tables import accounts, batches, capacity, catalog, claims, lifecycle, messages, receipts
+from carteiro.storage.tables import (
+    accounts,
+    batches,
+    capacity,
+    catalog,
+    claims,
+    lifecycle,
+    messages,
+    receipts,
+    suppression,
+)
 from carteiro.storage.tables.columns import metadata
 
-__all__ = ["accounts", "batches", "capacity", "catalog", "claims", "lifecycle", "messages", "metadata", "receipts"]
+__all__ = [
+    "accounts",
+    "batches",
+    "capacity",
+    "catalog",
+    "claims",
+    "lifecycle",
+    "messages",
+    "metadata",
+    "receipts",
+    "suppression",
+]

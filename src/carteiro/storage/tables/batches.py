@@ -50,6 +50,13 @@ batch = Table(
     Column("blocked_by", Text),
     instant("next_attempt_at"),
     Column("error_code", Text),
+    Column(
+        "suppressed",
+        Integer,
+        nullable=False,
+        server_default="0",
+        comment="messages withdrawn because their contact was suppressed",
+    ),
     one_of("status", *BatchState),
     one_of("on_capacity", "reject", "spill"),
     CheckConstraint("total > 0", name="total"),

@@ -18,9 +18,12 @@ metadata = MetaData(
 NOW = text("clock_timestamp()")
 
 
-def instant(name: str, *, required: bool = False, now: bool = False) -> Column[Any]:
+def instant(name: str, *, required: bool = False, now: bool = False, comment: str | None = None) -> Column[Any]:
     """A `timestamptz` column; `now` gives it the clock's time by default (not the transaction's)."""
-    return Column(name, DateTime(timezone=True), nullable=not (required or now), server_default=NOW if now else None)
+    default = NOW if now else None
+    return Column(
+        name, DateTime(timezone=True), nullable=not (required or now), server_default=default, comment=comment
+    )
 
 
 def uuid(name: str, *args: Any, **options: Any) -> Column[Any]:
