@@ -119,7 +119,7 @@ def _instructions(stack: Stack, dsn: str, key_file: Path) -> str:
     return f"""
 API        {stack.api_url}   (its documentation: {stack.api_url}/docs)
 simulator  {stack.simulator_url}/_sim/stats   (what it took; docs/simulator.md lists numbers that make it fail)
-account    {ACCOUNT}, with {CREDITS:,} credits; its API key is in {key_file}
+account    {ACCOUNT}, which got {CREDITS:,} credits at the start; its API key is in {key_file}
 
 Post a batch:
 

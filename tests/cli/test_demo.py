@@ -1,0 +1,184 @@
+"""`carteiro demo`, as a process; and that its verdicts would notice a broken promise."""
+
+import base64
+import json
+import signal
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from standardwebhooks import Webhook
+
+from carteiro.cli.demo.contacts import DemoContact, make_contacts, read_csv, write_csv
+from carteiro.cli.demo.evidence import Evidence, judge
+from carteiro.cli.demo.screen import describe
+from tests.support.processes import Processes, running_processes
+
+SECRET = f"whsec_{base64.b64encode(b'x' * 32).decode()}"
+SENDERS = 10
+
+
+@pytest.mark.process
+def test_the_demo_keeps_every_promise(tmp_path: Path) -> None:
+    with running_processes(tmp_path, {}) as processes:
+        demo = processes.start("demo", "--contacts", "100")
+        assert demo.wait(90) == 0, demo.log_tail()
+        told = demo.log()
+    assert "100 of 100 sent; settled" in told
+    assert "Every promise was kept" in told
+    assert "FAILED" not in told
+
+
+@pytest.mark.process
+async def test_an_interrupted_demo_leaves_no_process_behind(tmp_path: Path) -> None:
+    with running_processes(tmp_path, {}) as processes:
+        demo = await _sending_demo(processes)
+        started = _children(demo.pid)
+        assert len(started) == 5  # Postgres, API, simulator, two workers
+        demo.signal(signal.SIGTERM)
+        assert demo.wait(60) == 130, demo.log_tail()
+        assert [pid for pid in started if Path(f"/proc/{pid}").exists()] == []
+
+
+async def _sending_demo(processes: Processes) -> Any:
+    demo = processes.start("demo")
+    await demo.ready(lambda: "of 1,000 sent" in demo.log(), timeout_s=60)
+    return demo
+
+
+def _children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def test_the_contacts_are_always_the_same_and_differ_from_each_other() -> None:
+    contacts = make_contacts(1_000)
+    assert contacts == make_contacts(1_000)
+    assert contacts[:100] == make_contacts(100)
+    assert len({contact.address for contact in contacts}) == 1_000
+    assert sum(contact.fails for contact in contacts) == 12
+    assert all(contact.fails or contact.address[-4:-2] != "99" for contact in contacts)
+
+
+def test_the_contacts_survive_the_csv_file(tmp_path: Path) -> None:
+    contacts = make_contacts(100)
+    write_csv(tmp_path / "contacts.csv", contacts)
+    assert read_csv(tmp_path / "contacts.csv") == contacts
+
+
+def test_a_batch_under_way_is_described_on_one_line() -> None:
+    now = datetime(2026, 11, 2, 12, 0, tzinfo=UTC)
+    batch = {
+        "total": 1_200,
+        "counts": {"pending": 1_000, "pending_send": 20, "sent": 80, "delivered": 99, "seen": 0, "failed": 1},
+        "settled_at": None,
+        "blocked_by": None,
+        "rate_per_s": 180.4,
+        "eta_at": "2026-11-02T12:00:06Z",
+    }
+    assert describe(batch, now) == (
+        "180 of 1,200 sent; 180/s, ETA 6 s; 1,000 pending, 20 pending_send, 80 sent, 99 delivered, 1 failed"
+    )
+    assert describe({**batch, "blocked_by": "capacity"}, now).startswith("180 of 1,200 sent; waits for capacity; ")
+
+
+def truth(count: int = 100) -> Evidence:
+    """Evidence of a demo in which all went well."""
+    contacts = make_contacts(count)
+    failing = sum(contact.fails for contact in contacts)
+    money = {"debited": count, "charged": count - failing, "refunded": failing, "held": 0}
+    counts = {"pending": 0, "delivered": count - failing, "seen": 0, "failed": failing}
+    batch = {
+        "id": "b1",
+        "status": "completed",
+        "settled_at": "2026-11-02T12:00:06Z",
+        "total": count,
+        "counts": counts,
+        "money": money,
+    }
+    told = {name: amount for name, amount in money.items() if name != "held"}
+    return Evidence(
+        contacts=contacts,
+        senders=SENDERS,
+        credits_before=1_500,
+        credits_after=1_500 - count + failing,
+        batch=batch,
+        calls=[call(contact, place) for place, contact in enumerate(contacts)],
+        callbacks=[callback({"batch_id": "b1", "status": "completed", "total": count, "money": told})],
+        callback_secret=SECRET,
+        replay=batch,
+        replay_marked=True,
+        credits_after_replay=1_500 - count + failing,
+        breaches={"violation_counts": []},
+    )
+
+
+def call(contact: DemoContact, place: int) -> dict[str, Any]:
+    sender = f"551140001{place % SENDERS:04d}"
+    return {"sender": sender, "to": contact.address, "placeholders": list(contact.placeholders), "accepted": True}
+
+
+def callback(data: dict[str, Any], secret: str = SECRET) -> dict[str, Any]:
+    body, at = json.dumps({"type": "batch.completed", "data": data}), datetime.now(UTC)
+    headers = [
+        ["Webhook-Id", "c1"],
+        ["Webhook-Timestamp", str(int(at.timestamp()))],
+        ["Webhook-Signature", Webhook(secret).sign("c1", at, body)],
+    ]
+    return {"headers": headers, "body": body}
+
+
+def test_the_truth_has_no_problems() -> None:
+    assert [verdict.problems for verdict in judge(truth())] == [()] * 8
+
+
+def _batch(evidence: Evidence, **changes: Any) -> Evidence:
+    return replace(evidence, batch={**evidence.batch, **changes})
+
+
+def _calls(evidence: Evidence, *changed: dict[str, Any]) -> Evidence:
+    """The first calls are replaced."""
+    return replace(evidence, calls=[*changed, *evidence.calls[len(changed) :]])
+
+
+LIES: dict[str, tuple[Callable[[Evidence], Evidence], str]] = {
+    "a message never sent": (lambda e: replace(e, calls=e.calls[1:]), "sent: the provider"),
+    "a call too many": (
+        lambda e: replace(e, calls=[*e.calls, {**e.calls[0], "accepted": False}]),
+        "sent: the provider",
+    ),
+    "a sender with one more": (lambda e: _calls(e, {**e.calls[0], "sender": e.calls[1]["sender"]}), "exactly 10"),
+    "a phone twice": (lambda e: _calls(e, {**e.calls[0], "to": e.calls[1]["to"]}), "no phone twice"),
+    "a phone that was not asked for": (lambda e: _calls(e, {**e.calls[0], "to": "5511900000000"}), "no phone twice"),
+    "another's words": (lambda e: _calls(e, {**e.calls[0], "placeholders": ["Eva", "1"]}), "own name and order"),
+    "a batch that goes on": (lambda e: _batch(e, status="processing", settled_at=None), "completed and settled"),
+    "counts that do not sum": (lambda e: _batch(e, counts={**e.batch["counts"], "seen": 1}), "counts sum"),
+    "a debit too high": (lambda e: _batch(e, money={**e.batch["money"], "debited": 101}), "debited = charged"),
+    "a refund that never came": (lambda e: replace(e, credits_after=1_400), "debited = charged"),
+    "no callback": (lambda e: replace(e, callbacks=[]), "one callback"),
+    "two callbacks": (lambda e: replace(e, callbacks=[*e.callbacks, *e.callbacks]), "one callback"),
+    "another's signature": (
+        lambda e: replace(e, callback_secret=f"whsec_{base64.b64encode(b'y' * 32).decode()}"),
+        "one callback",
+    ),
+    "a callback of another batch": (
+        lambda e: replace(
+            e, callbacks=[callback({"batch_id": "b2", "status": "completed", "total": 100, "money": {}})]
+        ),
+        "one callback",
+    ),
+    "a second batch": (lambda e: replace(e, replay={**e.replay, "id": "b2"}), "the same POST"),
+    "an unmarked replay": (lambda e: replace(e, replay_marked=False), "the same POST"),
+    "a second debit": (lambda e: replace(e, credits_after_replay=0), "the same POST"),
+    "a row in the audit": (lambda e: replace(e, breaches={"violation_counts": [{"batch_id": "b1"}]}), "audit clean"),
+    "no audit": (lambda e: replace(e, breaches={}), "audit clean"),
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_a_broken_promise_is_noticed(name: str) -> None:
+    lie, promise = LIES[name]
+    broken = [verdict.promise for verdict in judge(lie(truth())) if verdict.problems]
+    assert any(promise in found for found in broken)
