@@ -4,7 +4,7 @@
 -- Of two words of one source the later counts; an equal one is the same word told again.
 INSERT INTO suppression AS s (account_id, phone_key, scope, source, reason, until, said_at, actor)
 SELECT DISTINCT ON (account_id, phone_key, scope, source)
-    account_id, phone_key, scope, source, reason, CASE WHEN NOT stop THEN clock_timestamp() END,
+    account_id, phone_key, scope, source, reason, CASE WHEN NOT stop THEN least(said_at, clock_timestamp()) END,
     -- Nothing was said in the future: such a word could never be taken back. Null: said now.
     least(said_at, clock_timestamp()), current_actor()
 FROM unnest(%(accounts)s::text[], %(phones)s::bigint[], %(scopes)s::text[], %(sources)s::text[], %(reasons)s::text[],
