@@ -56,6 +56,13 @@ def test_a_key_is_printed_once_listed_and_revoked(postgres_dsn: str, catalog_fil
     assert run(postgres_dsn, "keys", "revoke", key_id).exit_code == 1
 
 
+def test_the_secret_of_an_accounts_callbacks_can_be_read(postgres_dsn: str, catalog_file: Path) -> None:
+    run(postgres_dsn, "catalog", "apply", str(catalog_file))
+    secret = run(postgres_dsn, "keys", "callback-secret", "acme").output.strip()
+    assert re.fullmatch(r"whsec_[0-9A-Za-z+/=]{44}", secret)
+    assert run(postgres_dsn, "keys", "callback-secret", "acme").output.strip() == secret
+
+
 def test_credits_are_granted_and_shown(postgres_dsn: str, catalog_file: Path) -> None:
     run(postgres_dsn, "catalog", "apply", str(catalog_file))
     grant = ("credits", "grant", "acme", "500", "--cause", "invoice 7", "--once")
@@ -70,6 +77,7 @@ def test_credits_are_granted_and_shown(postgres_dsn: str, catalog_file: Path) ->
         ("credits", "grant", "nobody", "1", "--cause", "x"),
         ("credits", "show", "nobody"),
         ("keys", "create", "nobody"),
+        ("keys", "callback-secret", "nobody"),
     ],
 )
 def test_an_unknown_account_is_one_line(postgres_dsn: str, arguments: tuple[str, ...]) -> None:

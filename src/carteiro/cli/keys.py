@@ -6,12 +6,14 @@ from datetime import UTC, datetime
 import rich_click as click
 
 from carteiro.cli.session import with_pool
+from carteiro.domain.errors import NotFound
 from carteiro.services import api_keys
+from carteiro.services.accounts import read_callback_secret
 
 
 @click.group()
 def keys() -> None:
-    """API keys of accounts."""
+    """API keys of accounts, and the secret of their callbacks."""
 
 
 @keys.command()
@@ -40,6 +42,17 @@ def create(account: str, scopes: tuple[str, ...], name: str, expires: datetime |
     except LookupError as error:
         raise click.ClickException(str(error.args[0])) from error
     click.echo(key)
+
+
+@keys.command()
+@click.argument("account")
+def callback_secret(account: str) -> None:
+    """Print what ACCOUNT checks the signatures of its callbacks with (Standard Webhooks)."""
+    try:
+        secret = asyncio.run(with_pool(lambda pool: read_callback_secret(pool, account)))
+    except NotFound as error:
+        raise click.ClickException(error.detail) from error
+    click.echo(secret)
 
 
 @keys.command()

@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from carteiro.cli.stack import ACCOUNT
 from carteiro.domain.errors import Unauthorized
 from carteiro.services import api_keys, audit
-from carteiro.services.accounts import grant_credits
+from carteiro.services.accounts import grant_credits, read_callback_secret
 from carteiro.services.catalog import apply_catalog
-from carteiro.storage import accounts
 from carteiro.storage.pool import Pool, open_pool
 
 GRANT_CAUSE = "demo credits"
@@ -26,10 +25,7 @@ async def prepare(dsn: str, catalog: str, *, credits: int, kept_key: str | None 
         await grant_credits(pool, ACCOUNT, credits, cause=GRANT_CAUSE, actor="operator", once=True)
         if kept_key is None or not await _is_ours(pool, kept_key):
             kept_key = await api_keys.create(pool, ACCOUNT, scopes=api_keys.SCOPES, name="demo")
-        async with pool.connection() as conn:
-            account = await accounts.read_account(conn, ACCOUNT)
-    assert account is not None
-    return Tenant(kept_key, account.callback_secret)
+        return Tenant(kept_key, await read_callback_secret(pool, ACCOUNT))
 
 
 async def examine(dsn: str) -> list[audit.Finding]:

@@ -40,6 +40,15 @@ async def read_credits(pool: Pool, account_id: str) -> Credits:
     return Credits(account.id, account.billing_account_id, balance or 0)
 
 
+async def read_callback_secret(pool: Pool, account_id: str) -> str:
+    """What callbacks to the account are signed with (Standard Webhooks). Raises NotFound."""
+    async with pool.connection() as conn:
+        account = await accounts.read_account(conn, account_id)
+    if account is None:
+        raise NotFound(f"There is no account {account_id}.")
+    return account.callback_secret
+
+
 async def read_entries(
     pool: Pool, *, account_id: str, billing_account_id: str, before_id: int | None, limit: int
 ) -> list[Entry]:
