@@ -9,6 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from carteiro.storage.pool import Pool
+from tests.support.factories import SERVICE, add_catalog, value
 from tests.support.processes import ChildProcess, Processes, free_port
 from tests.support.waiting import until
 
@@ -54,6 +56,21 @@ def test_a_taken_port_is_said_and_nothing_is_started(processes: Processes, tmp_p
         up = processes.start("up", environment={"CARTEIRO_PORT": str(port)})
         assert up.wait(30) == 1
     assert f"port {port} for the API is taken" in up.log()
+
+
+@pytest.mark.process
+async def test_a_database_with_a_catalog_of_its_own_is_left_alone(
+    processes: Processes, pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    await add_catalog(pool)
+    up = processes.start(
+        "up", "--simulator-port", str(free_port()), environment={"CARTEIRO_PORT": str(free_port()), "COLUMNS": "300"}
+    )
+    assert up.wait(30) == 1
+    assert "applying its catalog would end" in up.log()
+    assert await value(pool, "SELECT active FROM service WHERE id = %s", SERVICE)
+    assert await value(pool, "SELECT count(*) FROM account") == 1
 
 
 async def _started(processes: Processes) -> ChildProcess:

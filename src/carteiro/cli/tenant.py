@@ -7,9 +7,15 @@ from carteiro.domain.errors import Unauthorized
 from carteiro.services import api_keys, audit
 from carteiro.services.accounts import grant_credits, read_callback_secret
 from carteiro.services.catalog import apply_catalog
+from carteiro.services.catalog.difference import Sign
 from carteiro.storage.pool import Pool, open_pool
 
 GRANT_CAUSE = "demo credits"
+SHOWN = 3
+
+
+class ForeignCatalog(RuntimeError):
+    """The database has entries that the demo's catalog would take out of use; the message names some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +25,15 @@ class Tenant:
 
 
 async def prepare(dsn: str, catalog: str, *, credits: int, kept_key: str | None = None) -> Tenant:
-    """Apply the catalog, grant the credits once, and make a key unless `kept_key` is still one of the account's."""
+    """Apply the catalog, grant the credits once, and make a key unless `kept_key` is still one of the account's.
+
+    Raises ForeignCatalog, before anything is changed.
+    """
     async with open_pool(dsn, min_size=1, max_size=2, application_name="carteiro-cli") as pool:
+        planned = await apply_catalog(pool, catalog, dry_run=True)
+        foreign = [f"{change.table} {change.key}" for change in planned if change.sign is Sign.REMOVED]
+        if foreign:
+            raise ForeignCatalog(", ".join(foreign[:SHOWN]) + (", ..." if len(foreign) > SHOWN else ""))
         await apply_catalog(pool, catalog)
         await grant_credits(pool, ACCOUNT, credits, cause=GRANT_CAUSE, actor="operator", once=True)
         if kept_key is None or not await _is_ours(pool, kept_key):

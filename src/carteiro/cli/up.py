@@ -48,6 +48,11 @@ def up(simulator_port: int) -> None:
             _run(settings, simulator_port, dsn, cluster)
     except KeyboardInterrupt:
         click.echo("everything was ended; `carteiro up` goes on from here")
+    except tenant.ForeignCatalog as foreign:
+        raise click.ClickException(
+            f"this database is not the demo's: applying its catalog would end {foreign}. "
+            "Use another CARTEIRO_DATABASE_URL, or none; for real work there are `carteiro serve` and `carteiro worker`"
+        ) from foreign
     except (ClusterError, StackError, OperationalError) as error:
         raise click.ClickException(str(error)) from error
 
