@@ -62,6 +62,10 @@ class Settings:
     sweep_interval_s: float = _setting(1.0, "pause between two sweeps, which re-derive all work from the tables")
     assume_delivered_after_s: float = _setting(86_400.0, "a sent message without a receipt counts as delivered then")
 
+    sync_every_s: float = _setting(
+        900.0, "how often senders, limits and templates are read from the providers; 0: never", minimum=0
+    )
+
     signature_ttl_s: float = _setting(300.0, "an equal batch within this time is answered with the first one")
     forbidden_utility_terms: tuple[str, ...] = _setting(
         ("promoção", "desconto", "oferta", "cupom", "liquidação"), "words that a UTILITY service refuses in a message"
@@ -90,6 +94,7 @@ class Settings:
         self._in_order("pool_min_size", "pool_max_size")
         self._in_order("bucket_s", "window_s")
         self._in_order("call_timeout_s", "lease_s")
+        self._in_order("call_timeout_s", "reconcile_after_s")
         self._in_order("blackout_first_s", "blackout_longest_s")
         if self.log_level not in {"DEBUG", "INFO", "WARNING", "ERROR"}:
             raise SettingsError(

@@ -10,6 +10,8 @@ from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
+from carteiro.domain.standing import TemplateState
+
 
 class Kind(StrEnum):
     """What a refusal does beyond its own message."""
@@ -130,6 +132,7 @@ class Parsed:
     """Well-formed items of kinds we store but do not act on."""
     inbound: tuple[Inbound, ...] = ()
     preferences: tuple[Preference, ...] = ()
+    templates: tuple[TemplateState, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

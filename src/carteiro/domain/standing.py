@@ -48,6 +48,8 @@ class TemplateState:
     word: str
     """Its status, in the provider's words."""
     usable: bool
+    id: str | None = None
+    """The provider's own."""
     at: datetime | None = None
     """Since when, where the provider says so."""
 

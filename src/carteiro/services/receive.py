@@ -1,5 +1,6 @@
 """Receipts: stored raw and answered at once, merged into their messages afterwards."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,9 +12,11 @@ from psycopg import InterfaceError, OperationalError
 
 from carteiro.domain.lifecycle import MessageState
 from carteiro.domain.outcomes import Fact, FactKind, Parsed, message_key
+from carteiro.domain.standing import TemplateState
 from carteiro.domain.suppression import StopWords
 from carteiro.services.finalise import fold_tallies
 from carteiro.services.suppression import Heard, hear, note_heard
+from carteiro.services.sync import note_notices
 from carteiro.storage import receipts
 from carteiro.storage.facts import merge_facts
 from carteiro.storage.pool import Connection, Pool, retry_serialization, transact
@@ -43,7 +46,7 @@ async def apply_payloads(
 
     `parser_of` gives the reader of a provider's bodies, or raises LookupError. Any number of appliers may run at once.
     Locks: inbox rows (skipping locked ones), batches in order of id (FOR KEY SHARE), messages in order of seq, rows of
-    the suppression list.
+    the suppression list, templates' copies.
     """
 
     async def attempt() -> tuple[int, set[UUID]]:
@@ -89,6 +92,7 @@ async def _apply(
     told: list[Receipt] = []
     items: list[_Item] = []
     heard: list[Heard] = []
+    notices: dict[str, list[TemplateState]] = defaultdict(list)
     for payload in payloads:
         try:
             parsed = _parse(payload, parser_of)
@@ -103,6 +107,10 @@ async def _apply(
             of_contacts = list(hear(payload.account_id, payload.received_at, parsed, stop_words))
             told += [_receipt_of(payload, one) for one in of_contacts]
             heard += of_contacts
+            notices[payload.account_id] += parsed.templates
+            told += [
+                Receipt(payload, Result.APPLIED, "template", at=state.at, code=state.word) for state in parsed.templates
+            ]
         for fact in parsed.facts:
             if 0 < fact.seq <= SEQ_MAX:
                 items.append(_Item(payload, _cleaned(fact)))
@@ -114,6 +122,8 @@ async def _apply(
     told += [item.receipt(Result.ORPHAN, "no such batch") for item in items if item.fact.batch_id not in batches]
     told += await _merge_apart(conn, [item for item in items if item.fact.batch_id in batches])
     await note_heard(conn, heard)
+    for account_id in sorted(notices):
+        await note_notices(conn, account_id, notices[account_id])
     return told
 
 

@@ -163,6 +163,25 @@ async def release_holds(conn: AsyncConnection[Any], batch_id: UUID, surplus: Map
     await conn.execute(SQL.drop_meter_holds, arrays)
 
 
+async def read_holders(conn: AsyncConnection[Any], business_manager_id: str) -> dict[UUID, int]:
+    """What each batch holds on a business manager, zero ones left out."""
+    cursor = await conn.execute(SQL.read_holders, {"business_manager_id": business_manager_id})
+    return dict(await cursor.fetchall())
+
+
+async def cut_holds(conn: AsyncConnection[Any], business_manager_id: str, cuts: Mapping[UUID, int]) -> None:
+    """Take these units from batches' holds. The caller has locked the meter. Raises CapacityRaced."""
+    if not cuts:
+        return
+    cursor = await conn.execute(
+        SQL.cut_holds,
+        {"business_manager_id": business_manager_id, "batch_ids": list(cuts), "ns": list(cuts.values())},
+    )
+    row = await cursor.fetchone()
+    if row is None or row[0] != sum(cuts.values()):
+        raise CapacityRaced("a hold was smaller than its cut")
+
+
 async def read_holds(conn: AsyncConnection[Any], batch_id: UUID) -> dict[str, int]:
     """The batch's holds per BM, zero ones left out."""
     cursor = await conn.execute(SQL.read_holds, {"batch_id": batch_id})

@@ -130,7 +130,7 @@ async def put(conn: AsyncConnection[Any], table: str, row: Row) -> None:
     """Insert or update one row of service, business_manager, sender, template or submission.
 
     A service also has a `webhook_token`, used only where it is new; a sender without `quality` or `status` keeps its
-    own.
+    own, and so does a submission without `status`.
     """
     match table:
         case "service":
@@ -144,7 +144,7 @@ async def put(conn: AsyncConnection[Any], table: str, row: Row) -> None:
         case "template":
             await conn.execute(SQL.put_template, {**row, "content": Jsonb(row["content"])})
         case "submission":
-            await conn.execute(SQL.put_submission, row)
+            await conn.execute(SQL.put_submission, {"status": None, **row})
         case _:
             raise ValueError(table)
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carteiro.domain.outcomes import Fact, FactKind, Inbound, Kind, Outgoing, Parsed, Preference
-from carteiro.providers.infobip.codec import encode_send, parse_log_row, parse_webhook, read_time
+from carteiro.providers.infobip.codec import encode_send, parse_log_row, parse_webhook
+from carteiro.providers.infobip.foreign import read_time
 from tests.providers.infobip.reports import BATCH, SENDER, delivery, inbound, log_row, seen
 
 SENT_AT = datetime(2026, 12, 1, 13, 0, 0, 120_000, UTC)

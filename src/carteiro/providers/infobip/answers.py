@@ -7,8 +7,9 @@ from email.utils import parsedate_to_datetime
 from typing import Any
 
 from carteiro.domain.outcomes import Accepted, Ambiguous, Kind, NotSent, Outcome, Rejected, Throttled
-from carteiro.providers.infobip.codec import decode_json, read_status, rows_of
+from carteiro.providers.infobip.codec import read_status
 from carteiro.providers.infobip.codes import Progress
+from carteiro.providers.infobip.foreign import decode_json, rows_of
 
 RETRY_AFTER_MAX_S = 900.0
 

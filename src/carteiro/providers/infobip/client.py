@@ -13,6 +13,7 @@ from carteiro.domain.standing import SenderState, TemplateState
 from carteiro.providers.contract import LogUnreachable, LookUp, MessageId, StatesUnreadable
 from carteiro.providers.infobip import codec, states
 from carteiro.providers.infobip.answers import read_answer
+from carteiro.providers.infobip.foreign import decode_json, rows_of
 
 LOG_PAGE = 50
 """Ids that one call to the log asks for."""
@@ -125,7 +126,7 @@ class InfobipProvider:
             raise LogUnreachable(type(error.__cause__ or error).__name__) from error
         if response.status_code != 200:
             raise LogUnreachable(f"HTTP {response.status_code}")
-        rows = codec.rows_of(codec.decode_json(response.content), "results")
+        rows = rows_of(decode_json(response.content), "results")
         if rows is None:
             raise LogUnreachable("an answer without a list of results")
         try:

@@ -5,7 +5,6 @@ next. Items are matched by our `messageId` only; phones may come back in another
 """
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -23,9 +22,10 @@ from carteiro.domain.outcomes import (
 )
 from carteiro.providers.contract import MessageId
 from carteiro.providers.infobip.codes import Meaning, Progress, meaning_of
+from carteiro.providers.infobip.foreign import decode_json, read_time, rows_of
+from carteiro.providers.infobip.states import read_template_update
 
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder().decode
 
 # The defaults would rewrite the links in a message.
 _URL_OPTIONS = {"shortenUrl": False, "trackClicks": False}
@@ -57,20 +57,6 @@ def _message(message: Outgoing) -> dict[str, Any]:
     return row
 
 
-def decode_json(body: bytes) -> Any:
-    """The document, or None for what is not JSON."""
-    try:
-        return _decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-
-
-def rows_of(document: Any, field: str) -> list[Any] | None:
-    """The list in one field of a document; None when there is none."""
-    rows = document.get(field) if isinstance(document, dict) else None
-    return rows if isinstance(rows, list) else None
-
-
 def parse_webhook(body: bytes) -> Parsed:
     """Read a webhook's body: delivery and seen reports become facts, what contacts write or choose is handed on, and
     everything else is counted. Never raises.
@@ -99,12 +85,15 @@ def parse_webhook(body: bytes) -> Parsed:
 
 
 def _read_notice(document: Any) -> Parsed:
-    """A payload of one item: a preference, or a kind that we do not act on."""
+    """A payload of one item: a template's new status, a preference, or a kind that we do not act on."""
     if not isinstance(document, dict):
         return Parsed(malformed=1)
+    if "change" in document:
+        template = read_template_update(document)
+        return Parsed(ignored=1) if template is None else Parsed(templates=(template,))
     content = document.get("content")
     if not isinstance(content, dict) or "notificationMessagesStatus" not in content:
-        return Parsed(ignored=1) if "change" in document or "content" in document else Parsed(malformed=1)
+        return Parsed(ignored=1) if "content" in document else Parsed(malformed=1)
     status = content["notificationMessagesStatus"]
     if status not in ("stop", "resume"):
         return Parsed(malformed=1)
@@ -202,20 +191,6 @@ def read_status(row: dict[str, Any]) -> Meaning | None:
         return None
     error = row.get("error")
     return meaning_of(group_id, status_id, _number(error.get("id")) if isinstance(error, dict) else None)
-
-
-def read_time(value: Any) -> datetime | None:
-    """An instant in UTC; None for anything else, and for times without an offset.
-
-    Infobip writes milliseconds and an offset without a colon (`-0300`), in places `Z`.
-    """
-    if not isinstance(value, str):
-        return None
-    try:
-        at = datetime.fromisoformat(value)
-        return at.astimezone(UTC) if at.tzinfo is not None else None
-    except (ValueError, OverflowError):
-        return None
 
 
 def _digits(value: Any) -> str | None:

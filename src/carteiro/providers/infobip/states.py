@@ -1,11 +1,10 @@
 """What Infobip says of senders and templates, as answers and as webhooks. Unknown words are kept and settle nothing."""
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 from carteiro.domain.standing import SenderState, Standing, TemplateState, Tier
-from carteiro.providers.infobip.codec import decode_json, read_time, rows_of
+from carteiro.providers.infobip.foreign import decode_json, read_time, rows_of
 
 QUALITIES = frozenset({"HIGH", "MEDIUM", "LOW"})
 STANDINGS = {
@@ -25,7 +24,7 @@ USABLE = frozenset({"APPROVED", "REINSTATED", "FLAGGED"})
 _LIMIT = re.compile(r"LIMIT_([0-9]{1,6})(K|M)?", re.ASCII)
 _FACTORS = {None: 1, "K": 1_000, "M": 1_000_000}
 _LIMIT_MAX = 2_000_000_000
-_WORD_MAX = 100
+_WORD_MAX = 512
 
 
 def read_senders(body: bytes) -> list[SenderState] | None:
@@ -40,15 +39,16 @@ def read_templates(body: bytes) -> list[TemplateState] | None:
     return None if rows is None else [state for row in rows if (state := _template(row)) is not None]
 
 
-def read_template_update(document: Any) -> Iterator[TemplateState]:
+def read_template_update(document: dict[str, Any]) -> TemplateState | None:
     """The state that a template webhook reports, if it reports one and says when."""
-    change = document.get("change") if isinstance(document, dict) else None
+    change = document.get("change")
     if not isinstance(change, dict) or change.get("type") != "TEMPLATE_STATUS_UPDATE":
-        return
-    name, language = document.get("messageTemplateName"), document.get("messageTemplateLanguage")
+        return None
+    name, language = _word(document.get("messageTemplateName")), _word(document.get("messageTemplateLanguage"))
     word, at = _word(change.get("newStatus")), read_time(document.get("timestamp"))
-    if word is not None and at is not None and isinstance(name, str) and isinstance(language, str):
-        yield TemplateState(name, language, word, word in USABLE, at)
+    if name is None or language is None or word is None or at is None:
+        return None
+    return TemplateState(name, language, word, word in USABLE, _word(document.get("messageTemplateId")), at)
 
 
 def read_tier(word: str | None) -> Tier | None:
@@ -66,8 +66,8 @@ def read_tier(word: str | None) -> Tier | None:
 def _sender(row: Any) -> SenderState | None:
     if not isinstance(row, dict):
         return None
-    sender, word, quality = row.get("sender"), _word(row.get("status")), _word(row.get("qualityRating"))
-    if not isinstance(sender, str) or word is None:
+    sender, word, quality = _word(row.get("sender")), _word(row.get("status")), _word(row.get("qualityRating"))
+    if sender is None or word is None:
         return None
     return SenderState(
         sender,
@@ -81,14 +81,14 @@ def _sender(row: Any) -> SenderState | None:
 def _template(row: Any) -> TemplateState | None:
     if not isinstance(row, dict):
         return None
-    name, language, word = row.get("name"), row.get("language"), _word(row.get("status"))
-    if not isinstance(name, str) or not isinstance(language, str) or word is None:
+    name, language, word = _word(row.get("name")), _word(row.get("language")), _word(row.get("status"))
+    if name is None or language is None or word is None:
         return None
-    return TemplateState(name, language, word, word in USABLE)
+    return TemplateState(name, language, word, word in USABLE, _word(row.get("id")))
 
 
 def _word(value: Any) -> str | None:
     """A word as Postgres can hold it; None for anything else."""
-    if not isinstance(value, str) or not value or not value.isascii() or not value.isprintable():
+    if not isinstance(value, str) or not 0 < len(value) <= _WORD_MAX or not value.isascii() or not value.isprintable():
         return None
-    return value[:_WORD_MAX]
+    return value

@@ -54,7 +54,7 @@ class Reading:
             return fault
         sender = request.match_info["sender"]
         found = self._state.standings.templates_of(sender, self._state.ledger.templates_of(sender))
-        return json_response({"templates": [_template(number, *told) for number, told in enumerate(found, 1)]})
+        return json_response({"templates": [_template(*told) for told in found]})
 
     def _quality(self, sender: str, updated_at: str) -> dict[str, object]:
         standing = self._state.standings.of_sender(sender)
@@ -87,9 +87,9 @@ def _read_limit(value: str | None) -> int:
     return int(value) if value is not None and value.isascii() and value.isdigit() else _LIMIT_DEFAULT
 
 
-def _template(number: int, name: str, language: str, status: str) -> dict[str, object]:
+def _template(name: str, language: str, status: str) -> dict[str, object]:
     return {
-        "id": str(number),
+        "id": wire.template_id(name, language),
         "businessAccountId": 1,
         "name": name,
         "language": language,

@@ -5,6 +5,7 @@ codec, so that a mistake in one is not repeated in the other.
 from functools import lru_cache
 from time import gmtime, strftime
 from typing import Annotated, Any, Literal
+from zlib import crc32
 
 import msgspec
 
@@ -139,10 +140,15 @@ def seen_item(ledger: Ledger, row: int, seen_wall_ns: int) -> dict[str, Any]:
     return {"messageId": message_id, "from": to, "to": ledger.sender(row), "sentAt": sent_at, "seenAt": seen_at}
 
 
+def template_id(name: str, language: str) -> str:
+    """The same at every sender."""
+    return str(crc32(f"{name} {language}".encode()))
+
+
 def template_notice(name: str, language: str, status: str, wall_ns: int) -> dict[str, Any]:
     """The webhook of a template whose status changed."""
     return {
-        "messageTemplateId": "1",
+        "messageTemplateId": template_id(name, language),
         "messageTemplateName": name,
         "messageTemplateLanguage": language,
         "timestamp": clock_text(wall_ns),

@@ -5,7 +5,9 @@ import secrets
 
 from carteiro.services.catalog.difference import Change, Sign, find_changes
 from carteiro.services.catalog.entries import read_catalog
-from carteiro.storage import catalog
+from carteiro.services.limits import fit_holds, lock_managers
+from carteiro.settings import Settings
+from carteiro.storage import catalog, sync
 from carteiro.storage.catalog import Row
 from carteiro.storage.pool import Pool, transact
 
@@ -13,17 +15,23 @@ CALLBACK_SECRET_BYTES = 32
 WEBHOOK_TOKEN_BYTES = 24
 
 
-async def apply_catalog(pool: Pool, text: str, *, dry_run: bool = False) -> list[Change]:
+async def apply_catalog(
+    pool: Pool, text: str, *, dry_run: bool = False, settings: Settings | None = None
+) -> list[Change]:
     """The changes, which are committed unless it is a dry run; none when the database is equal already.
 
-    Running work sees them from its next claim on. Raises CatalogError before anything is read.
+    Running work sees them from its next claim on; what batches hold beyond a limit that was lowered is cut. Locks the
+    catalog, then the meters of business managers that change. Raises CatalogError before anything is read.
     """
     wanted = read_catalog(text)
+    settings = settings or Settings()
     async with transact(pool) as conn:
         await catalog.lock(conn)
         changes = find_changes(await catalog.read_all(conn), wanted)
         if dry_run:
             return changes
+        managers = [change.row["id"] for change in changes if change.table == "business_manager"]
+        await lock_managers(conn, settings, managers)
         accounts = [change.row for change in changes if change.table == "account"]
         await catalog.put_accounts(conn, [{**row, "callback_secret": _callback_secret()} for row in accounts])
         for change in changes:
@@ -32,7 +40,14 @@ async def apply_catalog(pool: Pool, text: str, *, dry_run: bool = False) -> list
             elif change.table != "account":
                 await catalog.put(conn, change.table, _completed(change))
         await catalog.ensure_owned_rows(conn)
+        await fit_holds(conn, settings, managers)
     return changes
+
+
+async def read_unlimited(pool: Pool) -> list[tuple[str, str]]:
+    """(business manager, why) of each in use whose daily limit is not known: nothing caps what it sends in total."""
+    async with pool.connection() as conn:
+        return await sync.read_unlimited(conn)
 
 
 def _completed(change: Change) -> Row:

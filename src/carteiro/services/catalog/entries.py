@@ -110,10 +110,12 @@ class SenderEntry(Strict, frozen=True):
 
 
 class SubmissionEntry(Strict, frozen=True):
+    """Without `status` the row has none either: a new one is PENDING, an old one stays as the provider says it is."""
+
     template: str
     business_manager: Id
     physical_name: Annotated[str, msgspec.Meta(pattern=r"\A[a-z0-9_]{1,512}\Z")]
-    status: Annotated[str, msgspec.Meta(pattern=r"\A[A-Z][A-Z_]*\Z")]
+    status: Annotated[str, msgspec.Meta(pattern=r"\A[A-Z][A-Z_]*\Z")] | None = None
     language: str = "pt_BR"
     category: Any = None
     body: Any = None
@@ -198,8 +200,8 @@ class _Reader:
             "language": given.language,
             "business_manager_id": given.business_manager,
             "physical_name": given.physical_name,
-            "status": given.status,
             "signature": signature(copy) if copy else b"",
+            **({"status": given.status} if given.status is not None else {}),
         }
 
     def _check_keys(self, table: str, rows: list[Row]) -> None:

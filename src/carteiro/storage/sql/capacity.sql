@@ -101,6 +101,21 @@ RETURNING h.business_manager_id
 UPDATE capacity_meter m SET held = m.held - t.n
 FROM unnest(%(owners)s::text[], %(ns)s::int[]) AS t (owner, n) WHERE m.kind = 'bm' AND m.owner = t.owner
 
+-- name: read_holders
+SELECT batch_id, held FROM capacity_hold WHERE business_manager_id = %(business_manager_id)s AND held > 0
+
+-- name: cut_holds
+WITH cut AS (
+    UPDATE capacity_hold h SET held = h.held - t.n
+    FROM unnest(%(batch_ids)s::uuid[], %(ns)s::int[]) AS t (batch_id, n)
+    WHERE h.batch_id = t.batch_id AND h.business_manager_id = %(business_manager_id)s AND h.held >= t.n
+    RETURNING t.n
+), summed AS (
+    SELECT coalesce(sum(n), 0)::int AS n FROM cut
+)
+UPDATE capacity_meter m SET held = m.held - summed.n FROM summed WHERE m.kind = 'bm' AND m.owner = %(business_manager_id)s
+RETURNING summed.n
+
 -- name: read_holds
 SELECT business_manager_id, held FROM capacity_hold WHERE batch_id = %(batch_id)s AND held > 0
 ORDER BY business_manager_id

@@ -75,10 +75,10 @@ ON CONFLICT (name, language) DO UPDATE SET category = excluded.category, content
 
 -- name: put_submission
 INSERT INTO submission (template_id, business_manager_id, physical_name, status, signature)
-SELECT t.id, %(business_manager_id)s, %(physical_name)s, %(status)s, %(signature)s
+SELECT t.id, %(business_manager_id)s, %(physical_name)s, coalesce(%(status)s, 'PENDING'), %(signature)s
 FROM template t WHERE t.name = %(template)s AND t.language = %(language)s
 ON CONFLICT (template_id, business_manager_id) DO UPDATE SET physical_name = excluded.physical_name,
-    status = excluded.status, signature = excluded.signature
+    status = coalesce(%(status)s, submission.status), signature = excluded.signature
 
 -- name: deactivate_service
 UPDATE service SET active = false WHERE id = %(id)s

@@ -9,6 +9,7 @@ from carteiro.storage.tables import (
     lifecycle,
     messages,
     receipts,
+    retention,
     suppression,
 )
 from carteiro.storage.tables.columns import metadata
@@ -23,5 +24,6 @@ __all__ = [
     "messages",
     "metadata",
     "receipts",
+    "retention",
     "suppression",
 ]

@@ -105,6 +105,7 @@ batch_signature = Table(
     Column("signature", LargeBinary, primary_key=True),
     uuid("batch_id", nullable=False),
     instant("expires_at", required=True),
+    Index(None, "expires_at"),
     comment="one row per (account, signature): an equal request inside the time gets the existing batch",
 )
 
@@ -116,4 +117,5 @@ idempotency_key = Table(
     Column("request_hash", LargeBinary, nullable=False),
     uuid("batch_id", nullable=False),
     instant("created_at", now=True),
+    Index(None, "created_at"),
 )

@@ -67,6 +67,7 @@ callback = Table(
     instant("next_attempt_at", now=True),
     instant("delivered_at"),
     instant("gave_up_at"),
+    Index(None, "created_at"),
     Index("callback_once_key", "batch_id", "event", unique=True),
     Index("callback_due_idx", "next_attempt_at", postgresql_where=text("delivered_at IS NULL AND gave_up_at IS NULL")),
 )

@@ -1,0 +1,42 @@
+"""What batches hold, made to fit a limit that was lowered."""
+
+from collections.abc import Iterable
+
+import structlog
+
+from carteiro.domain.capacity import ManagerMeter, cut_holds
+from carteiro.settings import Settings
+from carteiro.storage import capacity, sync
+from carteiro.storage.pool import Connection
+
+log = structlog.get_logger(__name__)
+
+
+async def lock_managers(conn: Connection, settings: Settings, managers: Iterable[str]) -> None:
+    """Lock the meters of business managers whose limit is about to change: before any row of the catalog."""
+    keep_s = settings.window_s + settings.bucket_s
+    await capacity.lock_meters(conn, {("bm", manager) for manager in managers}, keep_s=keep_s)
+
+
+async def fit_holds(conn: Connection, settings: Settings, managers: Iterable[str]) -> dict[str, int]:
+    """Cut holds, newest batch first, until used and held fit the limit; units cut, by business manager.
+
+    The rows of a batch that lost its hold wait for free room, like those that spilled. In the transaction that changes
+    the limit; locks the meters.
+    """
+    owners = sorted(set(managers))
+    keep_s = settings.window_s + settings.bucket_s
+    meters = await capacity.lock_meters(conn, {("bm", owner) for owner in owners}, keep_s=keep_s)
+    limits = await sync.read_limits(conn, owners)
+    cut: dict[str, int] = {}
+    for owner in owners:
+        meter = meters["bm", owner]
+        if not meter.held:
+            continue
+        holds = await capacity.read_holders(conn, owner)
+        cuts = cut_holds(ManagerMeter(owner, limits.get(owner), meter.used, meter.held), holds)
+        await capacity.cut_holds(conn, owner, cuts)
+        if cuts:
+            cut[owner] = sum(cuts.values())
+            log.warning("holds_cut", business_manager_id=owner, units=cut[owner], batches=len(cuts))
+    return cut
