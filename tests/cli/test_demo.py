@@ -25,7 +25,7 @@ SENDERS = 10
 def test_the_demo_keeps_every_promise(tmp_path: Path) -> None:
     with running_processes(tmp_path, {}) as processes:
         demo = processes.start("demo", "--contacts", "100")
-        assert demo.wait(90) == 0, demo.log_tail()
+        assert demo.wait(180) == 0, demo.log_tail()
         told = demo.log()
     assert "100 of 100 sent; settled" in told
     assert "Every promise was kept" in told

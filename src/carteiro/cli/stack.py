@@ -12,7 +12,7 @@ import httpx
 from carteiro.cli.children import Child, Output
 
 HOST = "127.0.0.1"
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 60.0
 END_PATIENCE_S = 10.0
 POLL_S = 0.05
 

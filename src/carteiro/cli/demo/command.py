@@ -26,8 +26,8 @@ SENDERS = 10
 WORKERS = 2
 CONTACTS = 1_000
 CREDITS = 1_500
-PATIENCE_S = 60.0
-CALLBACK_PATIENCE_S = 15.0
+PATIENCE_S = 120.0
+CALLBACK_PATIENCE_S = 30.0
 POLL_S = 0.2
 ENVIRONMENT = {
     # An answer that is lost on a busy machine should not hold up the demo for the usual three minutes.
