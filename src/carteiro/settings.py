@@ -31,7 +31,7 @@ class Settings:
     """Everything that a deployment may change. Immutable; read once by the composition root."""
 
     database_url: str | None = _setting(
-        None, "Postgres, as a URI or libpq keywords; a direct connection. Without it `up` starts its own; `demo` always does"
+        None, "Postgres, as a URI or libpq keywords; a direct connection. `up` starts its own without it, `demo` always"
     )
     pool_min_size: int = _setting(2, "connections that a process keeps open", minimum=0)
     pool_max_size: int = _setting(10, "connections that a process opens at most")

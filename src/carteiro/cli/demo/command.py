@@ -31,7 +31,8 @@ CALLBACK_PATIENCE_S = 30.0
 POLL_S = 0.2
 ENVIRONMENT = {
     # An answer that is lost on a busy machine should not hold up the demo for the usual three minutes.
-    "CARTEIRO_RECONCILE_AFTER_S": "5",
+    "CARTEIRO_CALL_TIMEOUT_S": "10",
+    "CARTEIRO_RECONCILE_AFTER_S": "10",
 }
 
 
