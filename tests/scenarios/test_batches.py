@@ -52,10 +52,10 @@ async def test_a_batch_of_ten_finishes_beside_a_large_one(start: StackStarter) -
 async def test_max_inflight_of_one_is_strictly_serial(start: StackStarter) -> None:
     async with start({**FREE, "max_inflight": 1}, workers=2, simulator=["--latency-ms", "40"]) as stack:
         api = await stack.client()
-        batch_id = await api.create(20)
+        batch_id = await api.create(12)
         await stack.settled(api, batch_id)
         evidence = await stack.check()
-        assert len(evidence) == 20
+        assert len(evidence) == 12
         # Each call is answered 40 ms after its arrival, and only then may the next one be claimed.
         assert evidence.smallest_gap_s() >= 0.04
 

@@ -8,10 +8,12 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import httpx
 
+from carteiro.embedded.parent import end_with_parent
 from tests.support.waiting import until
 
 START_TIMEOUT_S = 30.0
@@ -19,7 +21,9 @@ STOP_TIMEOUT_S = 15.0
 
 
 class ChildProcess:
-    """One `carteiro ...` in its own process group; standard output and error go to `log_path`."""
+    """One `carteiro ...` in its own process group; standard output and error go to `log_path`. It does not outlive us,
+    however the tests are ended.
+    """
 
     def __init__(self, name: str, arguments: Sequence[str], environment: Mapping[str, str], log_path: Path) -> None:
         self.name = name
@@ -55,6 +59,7 @@ class ChildProcess:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 process_group=0,
+                preexec_fn=partial(end_with_parent, os.getpid(), signal.SIGKILL),  # noqa: PLW1509 (it takes no lock)
             )
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
