@@ -163,6 +163,7 @@ CREATE TABLE message (
     business_manager_id TEXT,
     slot_at TIMESTAMP WITH TIME ZONE,
     bucket_at TIMESTAMP WITH TIME ZONE,
+    unit_returned BOOLEAN DEFAULT 'false' NOT NULL,
     provider_id TEXT,
     code TEXT,
     sent_at TIMESTAMP WITH TIME ZONE,
@@ -184,6 +185,7 @@ COMMENT ON COLUMN message.phone_key IS 'phone identity, domain/phones.py';
 COMMENT ON COLUMN message.event IS 'the lifecycle event that last moved it';
 COMMENT ON COLUMN message.attempt IS 'calls that certainly did not send';
 COMMENT ON COLUMN message.claim_id IS 'the last claim: the fence';
+COMMENT ON COLUMN message.unit_returned IS 'its unit of capacity was given back: late evidence that it went charges it again';
 COMMENT ON COLUMN message.provider_id IS 'the provider''s own id, where it is not ours';
 COMMENT ON COLUMN message.code IS 'the provider''s or our code of the last refusal';
 COMMENT ON COLUMN message.charged IS 'frozen when the row changes after its batch was settled; null: as its state says';

@@ -66,6 +66,14 @@ class Settings:
         900.0, "how often senders, limits and templates are read from the providers; 0: never", minimum=0
     )
 
+    retention_messages_days: float = _setting(
+        90.0, "how long after its settlement a batch keeps its messages and their contents", minimum=7
+    )
+    retention_receipts_days: float = _setting(90.0, "how long receipts are kept, raw and merged", minimum=7)
+    retention_audit_days: float = _setting(
+        90.0, "how long the history of messages, and what was called back, is kept", minimum=7
+    )
+
     signature_ttl_s: float = _setting(300.0, "an equal batch within this time is answered with the first one")
     forbidden_utility_terms: tuple[str, ...] = _setting(
         ("promoção", "desconto", "oferta", "cupom", "liquidação"), "words that a UTILITY service refuses in a message"

@@ -81,10 +81,9 @@ async def test_cancelled_under_way_each_outcome_has_its_money(pool: Pool, rule: 
     assert await counts(pool) == {"sent": 2, "unknown": 2, "unsent": 6}
     assert await finalise_due(pool, SETTINGS) == []
 
-    at_once = replace(SETTINGS, reconcile_after_s=1e-6)
-    await change(pool, "UPDATE message_unknown SET look_at = clock_timestamp()")
     for _ in range(2):
-        await reconcile_unknown(pool, at_once, station.provider_for)
+        await change(pool, "UPDATE message_unknown SET look_at = clock_timestamp()")
+        await reconcile_unknown(pool, SETTINGS, station.provider_for)
     assert await counts(pool) == {"sent": 2, "unsent": 8}
     assert await meter(pool, "bm", bm_id(1)) == (2, 0)
     assert await settle(pool, SETTINGS) == [batch_id]

@@ -27,7 +27,7 @@ SHORT = {
     "CARTEIRO_CALL_TIMEOUT_S": "1.5",
     "CARTEIRO_LEASE_S": "3",
     "CARTEIRO_LEASE_GRACE_S": "0",
-    "CARTEIRO_RECONCILE_AFTER_S": "1",
+    "CARTEIRO_RECONCILE_AFTER_S": "2",
     "CARTEIRO_BLACKOUT_FIRST_S": "1",
 }
 """Timers scaled down, so that what takes minutes in production takes seconds here."""
@@ -149,7 +149,8 @@ class Stack:
         return started
 
     async def _seen(self, n: int) -> bool:
-        return bool(await factories.value(self.pool, "SELECT count(*) >= %s FROM worker", n))
+        seen: bool = await factories.value(self.pool, "SELECT count(*) >= %s FROM worker", n)
+        return seen
 
     async def set_pace(self, *, bm_per_minute: int | None = None, sender_per_second: int | None = None) -> None:
         """The pace of every business manager and sender."""

@@ -166,8 +166,10 @@ def _next_us(service: Calendar, lanes: list[Lane], start_us: int, horizon_us: in
         return None
     until_us = horizon_us + LOOK_AHEAD_US
     free = [free_us for lane in lanes if (free_us := lane.earliest(start_us, until_us)) is not None]
-    served_us = service.earliest(min(free, default=until_us), until_us)
-    return until_us if served_us is None else served_us
+    lane_us = min(free, default=until_us)
+    served_us = service.earliest(lane_us, until_us)
+    # A calendar that does not look so far ahead has nothing granted there.
+    return lane_us if served_us is None else served_us
 
 
 def _is_open(lane: Lane, rooms: dict[str, Room]) -> bool:

@@ -1,16 +1,11 @@
 """The database as the edges see it: whether it can be used, and what it looks like when it cannot."""
 
-from psycopg import InterfaceError, OperationalError
 from psycopg.errors import UndefinedTable
-from psycopg_pool import PoolClosed, PoolTimeout
 
 from carteiro.storage import migrations
-from carteiro.storage.pool import Pool
+from carteiro.storage.pool import UNREACHABLE, Pool
 
 __all__ = ["UNREACHABLE", "Pool", "find_obstacle", "required_revision"]
-
-UNREACHABLE: tuple[type[Exception], ...] = (OperationalError, InterfaceError, PoolTimeout, PoolClosed)
-"""Postgres is away, or closed our connection: nothing is known to be wrong with the request."""
 
 READY_TIMEOUT_S = 2.0
 

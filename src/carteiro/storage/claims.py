@@ -104,12 +104,17 @@ async def lock_batch(conn: AsyncConnection[Any], batch_id: UUID) -> tuple[str, i
     return await cursor.fetchone()
 
 
-async def take_rows(conn: AsyncConnection[Any], batch_id: UUID, cursor_seq: int, n: int, *, reach: int) -> list[Row]:
+async def take_rows(
+    conn: AsyncConnection[Any], batch_id: UUID, cursor_seq: int, n: int, *, reach: int, probing: bool
+) -> list[Row]:
     """Lock up to `n` pending rows: those given back, then the cursor's next ones, looking at most `reach` rows
-    ahead.
+    ahead. A probe takes whichever failed least.
     """
     async with conn.cursor(row_factory=args_row(Row)) as cursor:
-        await cursor.execute(SQL.take_rows, {"batch_id": batch_id, "cursor_seq": cursor_seq, "n": n, "reach": reach})
+        await cursor.execute(
+            SQL.take_rows,
+            {"batch_id": batch_id, "cursor_seq": cursor_seq, "n": n, "reach": reach, "probing": probing},
+        )
         return await cursor.fetchall()
 
 

@@ -24,12 +24,20 @@ class Merged:
     from_status: str
     to_status: str
     news: bool
+    is_owed: bool
+    """Its unit had been given back, and it had gone after all: the unit was charged again."""
     unit: capacity.Unit | None
     """The capacity that the row had charged before the merge, if any."""
 
     @property
     def moved(self) -> bool:
         return self.from_status != self.to_status
+
+
+async def note_returned(conn: AsyncConnection[Any], batch_id: UUID, seqs: Sequence[int]) -> None:
+    """Note that the units of these refused rows go back, in case the provider takes its word back."""
+    if seqs:
+        await conn.execute(SQL.note_returned, {"batch_id": batch_id, "seqs": list(seqs)})
 
 
 async def merge_facts(
@@ -62,9 +70,9 @@ async def merge_facts(
         },
     )
     merged = [_merged(*row) for row in await cursor.fetchall()]
-    late = [row for row in merged if row.moved and row.from_status == "pending"]
-    if late:
-        await capacity.charge_again(conn, batch_id, [row.seq for row in late])
+    owed = [row.seq for row in merged if row.is_owed]
+    if owed:
+        await capacity.charge_again(conn, batch_id, owed)
     news = {row.seq for row in merged if row.news}
     await suppression.note_refusals(conn, batch_id, [fact for fact in facts if fact.seq in news])
     return merged
@@ -88,9 +96,10 @@ def _merged(
     from_status: str,
     to_status: str,
     news: bool,
+    is_owed: bool,
     sender: str | None,
     bm: str | None,
     bucket_at: datetime | None,
 ) -> Merged:
     unit = capacity.Unit(bm, sender, bucket_at) if sender and bm and bucket_at else None
-    return Merged(seq, from_status, to_status, news, unit)
+    return Merged(seq, from_status, to_status, news, is_owed, unit)

@@ -90,11 +90,18 @@ async def move_claimed(
     return [Moved(seq, event, Unit(bm, sender, bucket)) for seq, event, sender, bm, bucket in await cursor.fetchall()]
 
 
-async def lock_lapsed_claims(conn: AsyncConnection[Any], *, grace_s: float) -> list[tuple[int, UUID, list[int]]]:
-    """Open claims whose lease is over: (claim, batch, seqs). None while the database is up for less than `grace_s`:
-    after an outage of the database itself the workers get time to renew."""
-    cursor = await conn.execute(SQL.lapsed_claims, {"grace_s": grace_s})
-    return await cursor.fetchall()
+async def note_duplicates(conn: AsyncConnection[Any], batch_id: UUID, claim_id: int, seqs: Sequence[int]) -> None:
+    """Rows whose id the provider knew already are never proven absent, whether or not this claim still holds them."""
+    if seqs:
+        await conn.execute(SQL.note_duplicates, {"batch_id": batch_id, "claim_id": claim_id, "seqs": list(seqs)})
+
+
+async def lock_lapsed_claim(conn: AsyncConnection[Any], *, grace_s: float) -> tuple[int, UUID, list[int]] | None:
+    """An open claim whose lease is over: (claim, batch, seqs). None while the database is up for less than `grace_s`:
+    after an outage of the database itself the workers get time to renew.
+    """
+    cursor = await conn.execute(SQL.lapsed_claim, {"grace_s": grace_s})
+    return await cursor.fetchone()
 
 
 async def close_claim(conn: AsyncConnection[Any], claim_id: int) -> None:

@@ -7,15 +7,30 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, InterfaceError, OperationalError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.errors import DeadlockDetected, SerializationFailure
+from psycopg.errors import (
+    DeadlockDetected,
+    IdleInTransactionSessionTimeout,
+    ReadOnlySqlTransaction,
+    SerializationFailure,
+)
 from psycopg.rows import TupleRow
-from psycopg_pool import AsyncConnectionPool
+from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 Connection = AsyncConnection[TupleRow]
 Pool = AsyncConnectionPool[Connection]
 Result = TypeVar("Result")
+
+UNREACHABLE: tuple[type[Exception], ...] = (
+    OperationalError,
+    InterfaceError,
+    PoolTimeout,
+    PoolClosed,
+    IdleInTransactionSessionTimeout,
+    ReadOnlySqlTransaction,
+)
+"""Postgres is away, closed our connection or is a standby by now: nothing is known to be wrong with what was asked."""
 
 # How long a caller waits for a connection, and how long one run of reconnection attempts lasts. The pool doubles the
 # delay between attempts: a long run would leave it asleep after Postgres is back, a short one is begun anew by the

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -21,6 +22,8 @@ class Unknown:
     service_id: str
     batch_id: UUID
     seq: int
+    look_at: datetime
+    """The lease: changed, somebody else looks after the row."""
     is_over: bool
 
 
@@ -29,6 +32,15 @@ async def take(conn: AsyncConnection[Any], *, n: int, again_s: float, give_up_s:
     async with conn.cursor(row_factory=args_row(Unknown)) as cursor:
         await cursor.execute(SQL.take, {"n": n, "again_s": again_s, "give_up_s": give_up_s})
         return await cursor.fetchall()
+
+
+async def hold(conn: AsyncConnection[Any], batch_id: UUID, rows: Sequence[Unknown]) -> set[int]:
+    """Lock those of the batch's rows that are still in the look-up's hands; their seqs."""
+    cursor = await conn.execute(
+        SQL.hold,
+        {"batch_id": batch_id, "seqs": [row.seq for row in rows], "look_ats": [row.look_at for row in rows]},
+    )
+    return {seq for (seq,) in await cursor.fetchall()}
 
 
 async def note_absent(conn: AsyncConnection[Any], batch_id: UUID, seqs: Sequence[int], *, proof: int) -> list[int]:

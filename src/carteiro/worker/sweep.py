@@ -9,11 +9,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import structlog
-from psycopg import Error
-from psycopg_pool import PoolTimeout
 
 from carteiro.storage import jobs, sweep
-from carteiro.storage.pool import Pool, transact
+from carteiro.storage.pool import UNREACHABLE, Pool, transact
 
 log = structlog.get_logger(__name__)
 
@@ -38,13 +36,21 @@ class Sweeper:
     """Sweeps until cancelled. An error ends one sweep, never the sweeper."""
 
     def __init__(
-        self, pool: Pool, worker_id: str, chores: Chores, *, interval_s: float, pumping: Callable[[], set[str]]
+        self,
+        pool: Pool,
+        worker_id: str,
+        chores: Chores,
+        *,
+        interval_s: float,
+        pumping: Callable[[], set[str]],
+        syncs: bool,
     ) -> None:
         self._pool = pool
         self._worker_id = worker_id
         self._chores = chores
         self._interval_s = interval_s
         self._pumping = pumping
+        self._syncs = syncs
         self._hourly_due_s = 0.0
         self._seen_due_s = 0.0
 
@@ -53,7 +59,7 @@ class Sweeper:
             started_s = time.monotonic()
             try:
                 await self.sweep()
-            except (Error, PoolTimeout) as error:
+            except UNREACHABLE as error:
                 log.warning("sweep_interrupted", error=type(error).__name__)
             except Exception:
                 log.exception("sweep_failed")
@@ -78,17 +84,32 @@ class Sweeper:
                 ("apply_receipts", due.receipts),
                 ("send_callbacks", due.callbacks),
                 ("reconcile", due.unknown),
+                ("sync", due.sync and self._syncs),
             ):
                 if is_due:
                     await jobs.defer_chore(conn, chore)
         if due.lapsed:
-            await self._chores.close_lapsed_claims()
+            await _do("close_lapsed_claims", self._chores.close_lapsed_claims)
         if due.unsettled:
-            await self._chores.withdraw_ended()
-            await self._chores.settle()
+            await _do("withdraw_ended", self._chores.withdraw_ended)
+            await _do("settle", self._chores.settle)
         if time.monotonic() >= self._hourly_due_s:
-            await self._chores.hourly()
-            async with transact(self._pool) as conn:
-                await sweep.ensure_partitions(conn)
-                await sweep.forget_silent_workers(conn, silent_s=SILENT_WORKER_S)
             self._hourly_due_s = time.monotonic() + HOURLY_S
+            await _do("hourly", self._chores.hourly)
+            await _do("housekeeping", self._keep_house)
+
+    async def _keep_house(self) -> None:
+        async with transact(self._pool) as conn:
+            await sweep.ensure_partitions(conn)
+            await sweep.forget_silent_workers(conn, silent_s=SILENT_WORKER_S)
+            await jobs.defer_chore(conn, "retention")
+
+
+async def _do(name: str, chore: Callable[[], Awaitable[object]]) -> None:
+    """One chore that fails does not keep the others from being done. Without a database none can be."""
+    try:
+        await chore()
+    except UNREACHABLE:
+        raise
+    except Exception:
+        log.exception("chore_failed", chore=name)

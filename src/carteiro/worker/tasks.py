@@ -44,8 +44,27 @@ async def reconcile() -> None:
     await _run("reconcile")
 
 
+@app.task(name="sync", queue=CHORE_QUEUE, retry=False)
+async def sync() -> None:
+    await _run("sync")
+
+
+@app.task(name="retention", queue=CHORE_QUEUE, retry=False)
+async def retention() -> None:
+    await _run("retention")
+
+
+_running: set[str] = set()
+
+
 async def _run(name: str) -> None:
+    """One run of a chore at a time in a process: the sweep asks every second for what is still to be done."""
+    if name in _running:
+        return
+    _running.add(name)
     try:
         await duties.chores[name]()
     except Exception:
         log.exception("chore_failed", chore=name)
+    finally:
+        _running.discard(name)

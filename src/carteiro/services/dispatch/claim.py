@@ -9,7 +9,7 @@ from carteiro.domain.capacity import bucket_of
 from carteiro.domain.lifecycle import BatchState
 from carteiro.domain.outcomes import Outgoing
 from carteiro.domain.planning import Plan, Rotation, Slot, plan_slots
-from carteiro.services.dispatch.clock import Reading, from_us, monotonic_s, to_us
+from carteiro.services.dispatch.clock import from_us, monotonic_s
 from carteiro.services.dispatch.ground import Ground, lock_ground
 from carteiro.services.dispatch.holds import hold_at_start, tidy_holds
 from carteiro.services.dispatch.model import Due, Nothing, Slice
@@ -63,11 +63,9 @@ async def _claim(
     """`freed` takes the business managers on which holds were released."""
     settings = station.settings
     await claims.lock_service(conn, service_id)
-    asked_s = monotonic_s()
     service = await claims.read_service(conn, service_id)
     if service is None or not service.active:
         return Nothing("service_stopped")
-    reading = Reading(to_us(service.now), asked_s, monotonic_s())
     if service.wait_until is not None:
         return Nothing(service.wait_reason or "waiting", (service.wait_until - service.now).total_seconds())
     allowance = in_flight_allowance(service, slice_s) - service.in_flight
@@ -77,7 +75,7 @@ async def _claim(
     turn = await claims.next_turn(conn, service_id)
     if turn is None:
         return Nothing("idle", await claims.next_due_s(conn, service_id))
-    ground = await lock_ground(conn, service_id, service, turn, settings, reading.database_us)
+    ground = await lock_ground(conn, service_id, service, turn, settings)
     locked = await claims.lock_batch(conn, turn.batch_id)
     if locked is None:
         return Nothing("raced", 0.0)
@@ -89,8 +87,9 @@ async def _claim(
         await hold_at_start(conn, turn.batch_id, ground, Rotation(service.rotation), pending)
 
     most = min(allowance, settings.slice_max, spacing.rows_in(slice_s), ceil(service.messages_per_second * slice_s))
-    ready = await take_ready(conn, turn, cursor_seq, most)
-    start_us = reading.database_us + round(spacing.lead_s * 1e6)
+    probing = service.failures_in_a_row >= BLACKOUT_AFTER
+    ready = await take_ready(conn, turn, cursor_seq, most, probing=probing)
+    start_us = ground.reading.database_us + round(spacing.lead_s * 1e6)
     plan = plan_slots(
         len(ready.going),
         service=ground.service_calendar,
@@ -102,7 +101,7 @@ async def _claim(
         gap_us=spacing.gap_us,
     )
     if ready.going and not plan.slots:
-        return await _blocked(conn, turn, ground, plan, reading, settings)
+        return await _blocked(conn, turn, ground, plan, settings)
     ready.keep_first(len(plan.slots))
     await advance(conn, turn.batch_id, cursor_seq, ready)
     freed += await tidy_holds(
@@ -111,7 +110,7 @@ async def _claim(
     if not plan.slots:
         return Nothing("gap", POLL_S)
     filled = len(plan.slots) >= spacing.rows_in(slice_s)
-    return await _open(conn, station, service_id, service, turn, ground, reading, ready, plan.slots, filled=filled)
+    return await _open(conn, station, service_id, service, turn, ground, ready, plan.slots, filled=filled)
 
 
 def in_flight_allowance(service: Service, slice_s: float) -> int:
@@ -135,11 +134,9 @@ async def _without_sender(conn: Connection, turn: Turn, service: Service) -> Not
     return Nothing("no_active_senders", 0.0)
 
 
-async def _blocked(
-    conn: Connection, turn: Turn, ground: Ground, plan: Plan, reading: Reading, settings: Settings
-) -> Nothing:
+async def _blocked(conn: Connection, turn: Turn, ground: Ground, plan: Plan, settings: Settings) -> Nothing:
     """Say on the batch why it waits and until when. Its turn passes, so that others are not held up by it."""
-    now = from_us(reading.database_us)
+    now = from_us(ground.reading.database_us)
     if plan.next_us is not None:
         reason, next_attempt_at = "pacing", from_us(plan.next_us) - timedelta(seconds=settings.slice_s / 2)
     else:
@@ -161,7 +158,6 @@ async def _open(
     service: Service,
     turn: Turn,
     ground: Ground,
-    reading: Reading,
     ready: Ready,
     slots: Sequence[Slot],
     *,
@@ -193,7 +189,8 @@ async def _open(
     from_holds = Counter(slot.lane.business_manager_id for slot in slots if slot.from_hold)
     await capacity.charge(conn, turn.batch_id, [row.unit for row in due], from_holds, ground.limits)
     await claims.write_pace(
-        conn, {pace_id: calendar.trimmed(reading.database_us) for pace_id, calendar in ground.granted(slots).items()}
+        conn,
+        {pace_id: calendar.trimmed(ground.reading.database_us) for pace_id, calendar in ground.granted(slots).items()},
     )
     claim_id, lease_until = await claims.open_claim(
         conn,
@@ -203,7 +200,7 @@ async def _open(
         rows=[Assigned(row.outgoing.seq, from_us(row.slot_us), row.unit) for row in due],
         lease_s=settings.lease_s,
     )
-    return Slice(claim_id, turn.batch_id, service_id, due, reading, lease_until, filled)
+    return Slice(claim_id, turn.batch_id, service_id, due, ground.reading, lease_until, filled)
 
 
 def _unit(slot: Slot, settings: Settings) -> Unit:

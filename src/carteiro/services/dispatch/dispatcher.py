@@ -10,12 +10,12 @@ import structlog
 
 from carteiro.providers.contract import Provider
 from carteiro.services.dispatch.pump import pump
-from carteiro.services.dispatch.recorder import UNREACHABLE, Recorder
+from carteiro.services.dispatch.recorder import Recorder
 from carteiro.services.dispatch.send import Calls
 from carteiro.services.dispatch.station import Station
 from carteiro.settings import Settings
 from carteiro.storage import jobs, outcomes
-from carteiro.storage.pool import Pool, transact
+from carteiro.storage.pool import UNREACHABLE, Pool, transact
 
 log = structlog.get_logger(__name__)
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from carteiro.domain.capacity import ManagerMeter, SenderMeter, free_room
 from carteiro.domain.pacing import MINUTE_US, SECOND_US, Calendar, open_calendar
 from carteiro.domain.planning import Lane, Room, Slot
+from carteiro.services.dispatch.clock import Reading, monotonic_s, to_us
 from carteiro.settings import Settings
-from carteiro.storage import capacity, claims, pools
+from carteiro.storage import capacity, claims, outcomes, pools
 from carteiro.storage.capacity import Meter, MeterId
 from carteiro.storage.claims import PaceId, Service, Turn
 from carteiro.storage.pool import Connection
@@ -19,6 +20,7 @@ from carteiro.storage.pools import Candidate
 class Ground:
     """What one claim may use. `lanes`, `rooms` and `calendars` are worked on by the plan."""
 
+    reading: Reading
     candidates: dict[str, Candidate]
     managers: list[ManagerMeter]
     senders: list[SenderMeter]
@@ -70,10 +72,11 @@ class Ground:
         return set(self.limits)
 
 
-async def lock_ground(
-    conn: Connection, service_id: str, service: Service, turn: Turn, settings: Settings, now_us: int
-) -> Ground:
-    """Read who may send the batch, lock their meters and calendars in order, and read those."""
+async def lock_ground(conn: Connection, service_id: str, service: Service, turn: Turn, settings: Settings) -> Ground:
+    """Read who may send the batch, lock their meters and calendars in order, and read those.
+
+    The clock is read last: a wait for a meter's lock must not make a plan of instants that are past.
+    """
     candidates = await pools.read_candidates(
         conn,
         account_id=turn.account_id,
@@ -90,12 +93,15 @@ async def lock_ground(
     holds = await capacity.read_holds(conn, turn.batch_id)
     paces = _paces(service_id, service, candidates)
     stored = await claims.lock_pace(conn, list(paces))
+    asked_s = monotonic_s()
+    database_us = to_us(await outcomes.read_clock(conn))
+    reading = Reading(database_us, asked_s, monotonic_s())
     calendars = {
         pace_id: open_calendar(
             limit,
             window_us,
             round(settings.lateness_s * SECOND_US),
-            now_us=now_us,
+            now_us=database_us,
             times_us=stored[pace_id][0],
             counts=stored[pace_id][1],
         )
@@ -107,6 +113,7 @@ async def lock_ground(
     ]
     senders = [_sender(candidate, meters) for candidate in candidates]
     return Ground(
+        reading=reading,
         candidates={candidate.sender_id: candidate for candidate in candidates},
         managers=managers,
         senders=senders,

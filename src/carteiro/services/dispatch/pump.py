@@ -9,10 +9,10 @@ from carteiro.providers.contract import Provider
 from carteiro.services.dispatch.claim import claim_slice
 from carteiro.services.dispatch.clock import monotonic_s
 from carteiro.services.dispatch.model import Slice
-from carteiro.services.dispatch.recorder import UNREACHABLE
 from carteiro.services.dispatch.send import send_slice
 from carteiro.services.dispatch.spacing import Spacing
 from carteiro.services.dispatch.station import Station
+from carteiro.storage.pool import UNREACHABLE
 
 log = structlog.get_logger(__name__)
 

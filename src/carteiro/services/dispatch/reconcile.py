@@ -3,13 +3,14 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
+from math import ceil
 from uuid import UUID
 
 import structlog
 
 from carteiro.domain.lifecycle import OUTCOME_UNKNOWN, SENDING
 from carteiro.domain.outcomes import Fact, FactKind
-from carteiro.providers.contract import LogUnreachable, LookUp
+from carteiro.providers.contract import LogUnreachable, LookUp, Provider
 from carteiro.services.dispatch.dispatcher import ProviderFor
 from carteiro.services.dispatch.waking import wake_waiting
 from carteiro.settings import Settings
@@ -22,6 +23,7 @@ from carteiro.storage.unknowns import Unknown
 log = structlog.get_logger(__name__)
 
 ROWS_A_RUN = 500
+PAGE_ROWS = 50
 MISSES_THAT_PROVE = 2
 """How often, a few minutes apart, the log must not have a message before it counts as not sent: the log itself may
 lag.
@@ -46,41 +48,78 @@ async def reconcile_unknown(pool: Pool, settings: Settings, provider_for: Provid
     for row in due:
         by_service[row.service_id].append(row)
     for service_id, rows in by_service.items():
-        found = await _look_up(service_id, rows, provider_for, settings)
-        await _settle(pool, settings, rows, found)
+        await _ask_log(pool, settings, provider_for, service_id, rows)
+        # What the log could not settle by now.
+        await _settle(pool, settings, [row for row in rows if row.is_over], LookUp())
     return len(due)
 
 
-async def _look_up(service_id: str, rows: Sequence[Unknown], provider_for: ProviderFor, settings: Settings) -> LookUp:
+async def _ask_log(
+    pool: Pool, settings: Settings, provider_for: ProviderFor, service_id: str, rows: Sequence[Unknown]
+) -> None:
     try:
         provider = await provider_for(service_id)
-        if not provider.has_log:
-            return LookUp()
+    except LookupError as error:
+        log.warning("log_unreachable", service_id=service_id, error=str(error))
+        return
+    if not provider.has_log:
+        return
+    for page in _pages(rows, PAGE_ROWS):
+        if not await _reconcile_page(pool, settings, provider, page):
+            log.warning("log_unreachable", service_id=service_id, rows=len(rows))
+            return
+
+
+async def _reconcile_page(pool: Pool, settings: Settings, provider: Provider, page: Sequence[Unknown]) -> bool:
+    """Settle one page by the log. False: the log is unreachable, and asking on is of no use.
+
+    One row that the log cannot speak of must not keep the others of its page unknown: a page that fails is halved for
+    as long as one of its halves succeeds.
+    """
+    if await _look_up(pool, settings, provider, page):
+        return True
+    part = page
+    while len(part) > 1:
+        halves = _pages(part, ceil(len(part) / 2))
+        silent = [half for half in halves if not await _look_up(pool, settings, provider, half)]
+        if len(silent) != 1:
+            return not silent or part is not page
+        part = silent[0]
+    return part is not page
+
+
+def _pages(rows: Sequence[Unknown], n: int) -> list[Sequence[Unknown]]:
+    return [rows[first : first + n] for first in range(0, len(rows), n)]
+
+
+async def _look_up(pool: Pool, settings: Settings, provider: Provider, rows: Sequence[Unknown]) -> bool:
+    """Ask the log for these rows, with a deadline of their own, and settle them. False: it gave no answer."""
+    try:
         async with asyncio.timeout(settings.call_timeout_s):
-            return await provider.look_up([(row.batch_id, row.seq) for row in rows])
-    except (LogUnreachable, TimeoutError, LookupError) as error:
-        log.warning("log_unreachable", service_id=service_id, rows=len(rows), error=type(error).__name__)
-        return LookUp()
+            found = await provider.look_up([(row.batch_id, row.seq) for row in rows])
+    except (LogUnreachable, TimeoutError):
+        return False
+    await _settle(pool, settings, rows, found)
+    return True
 
 
 async def _settle(pool: Pool, settings: Settings, rows: Sequence[Unknown], found: LookUp) -> None:
     facts: dict[UUID, list[Fact]] = defaultdict(list)
     for fact in found.facts:
         facts[fact.batch_id].append(fact)
-    absent: dict[UUID, list[int]] = defaultdict(list)
-    for batch_id, seq in found.absent:
-        absent[batch_id].append(seq)
-    answered = {(fact.batch_id, fact.seq) for fact in found.facts}
-    over: dict[UUID, list[int]] = defaultdict(list)
+    absent = set(found.absent)
+    by_batch: dict[UUID, list[Unknown]] = defaultdict(list)
     for row in rows:
-        if row.is_over and (row.batch_id, row.seq) not in answered:
-            over[row.batch_id].append(row.seq)
+        by_batch[row.batch_id].append(row)
 
-    for batch_id in sorted({row.batch_id for row in rows}):
+    for batch_id, of_batch in sorted(by_batch.items()):
+        missing = {row.seq for row in of_batch if (batch_id, row.seq) in absent}
 
-        async def attempt(batch_id: UUID = batch_id) -> list[Unit]:
+        async def attempt(
+            batch_id: UUID = batch_id, of_batch: Sequence[Unknown] = of_batch, missing: set[int] = missing
+        ) -> list[Unit]:
             async with transact(pool) as conn:
-                return await _settle_batch(conn, settings, batch_id, facts[batch_id], absent[batch_id], over[batch_id])
+                return await _settle_batch(conn, settings, batch_id, of_batch, facts[batch_id], missing)
 
         returned = await retry_serialization(attempt)
         if returned:
@@ -91,15 +130,21 @@ async def _settle_batch(
     conn: Connection,
     settings: Settings,
     batch_id: UUID,
+    rows: Sequence[Unknown],
     facts: Sequence[Fact],
-    absent: Sequence[int],
-    over: Sequence[int],
+    missing: set[int],
 ) -> list[Unit]:
-    """Locks: capacity meters of proven absent rows, the batch (FOR KEY SHARE), messages in order of seq. Answers the
-    units that came back.
+    """Facts always count. An absence, and giving up, only while the rows are still in this look-up's hands: otherwise
+    the log was asked about an earlier call than the one that is unknown now.
+
+    Locks: the unknown rows, capacity meters of those proven absent, the batch (FOR KEY SHARE), messages in order of
+    seq. Answers the units that came back.
     """
-    proven = set(await unknowns.note_absent(conn, batch_id, absent, proof=MISSES_THAT_PROVE)) - set(over)
-    units = await unknowns.read_units(conn, batch_id, sorted(proven))
+    ours = await unknowns.hold(conn, batch_id, rows)
+    told = {fact.seq for fact in facts}
+    over = [row.seq for row in rows if row.is_over and row.seq in ours and row.seq not in told]
+    proven = set(await unknowns.note_absent(conn, batch_id, sorted(missing & ours), proof=MISSES_THAT_PROVE))
+    units = await unknowns.read_units(conn, batch_id, sorted(proven - set(over)))
     if units:
         await capacity.lock_meters(conn, meters_of(units.values()), keep_s=settings.window_s + settings.bucket_s)
     status, _ = await outcomes.share_batch(conn, batch_id)

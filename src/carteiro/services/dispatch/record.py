@@ -10,13 +10,15 @@ from carteiro.services.dispatch.waking import wake_waiting
 from carteiro.settings import Settings
 from carteiro.storage import capacity, outcomes
 from carteiro.storage.capacity import Unit, meters_of
-from carteiro.storage.facts import merge_facts
+from carteiro.storage.facts import merge_facts, note_returned
 from carteiro.storage.outcomes import Move
 from carteiro.storage.pool import Connection, Pool, retry_serialization, transact
 
 THROTTLE_WAIT_S = 2.0
 """How long a service waits when the provider says "too many" without saying for how long."""
 RETRY_DELAY_MAX_S = 30.0
+ATTEMPTS_MAX = 100
+"""Attempts of a message whose batch sets no `max_attempts`: what never leaves must not keep its batch open for ever."""
 ACCOUNT_WAIT_S = 300.0
 """How long a service waits after the provider refused its account; an operator has to look at it."""
 BLACKOUT_AFTER = 15
@@ -38,8 +40,14 @@ class Verdicts:
     account_refused: bool = False
     throttle_s: float | None = None
     failures: int = 0
+    """Infrastructure failures since the last answer."""
     answered: bool = False
     latencies_s: list[float] = field(default_factory=list)
+
+    def hear(self) -> None:
+        """An answer of the provider itself ends a run of failures, whatever it says."""
+        self.answered = True
+        self.failures = 0
 
 
 async def record(pool: Pool, piece: Slice, results: Sequence[Result], flush: int, settings: Settings) -> None:
@@ -79,9 +87,14 @@ async def _write(conn: Connection, piece: Slice, results: Sequence[Result], sett
         conn, piece.batch_id, piece.claim_id, moves, look_after_s=settings.reconcile_after_s
     )
 
+    duplicates = [move.seq for move in verdicts.moves if move.duplicate]
+    await outcomes.note_duplicates(conn, piece.batch_id, piece.claim_id, duplicates)
+
     given_back = [row.unit for row in moved if row.event == "given_back"]
     ended = [row.unit for row in moved if row.event in ("dropped", "exhausted")]
-    ended += [row.unit for row in merged if row.seq in verdicts.refused and row.moved and row.unit]
+    refused = [row for row in merged if row.seq in verdicts.refused and row.moved and row.unit]
+    await note_returned(conn, piece.batch_id, [row.seq for row in refused])
+    ended += [row.unit for row in refused if row.unit]
     await capacity.give_back(conn, piece.batch_id, given_back, restore_holds=sends)
     await capacity.give_back(conn, piece.batch_id, ended, restore_holds=False)
     await _note_service(conn, piece, verdicts, settings)
@@ -99,10 +112,10 @@ def judge(results: Sequence[Result]) -> Verdicts:
             case None:
                 verdicts.moves.append(Move(seq, "given_back"))
             case Accepted(provider_id):
-                verdicts.answered = True
+                verdicts.hear()
                 verdicts.facts.append(Fact(outgoing.batch_id, seq, FactKind.SENT, result.at, provider_id))
             case Rejected(code, kind, _) if kind in NOT_THE_CONTACTS_FAULT:
-                verdicts.answered = True
+                verdicts.hear()
                 verdicts.moves.append(Move(seq, "given_back", code, delay_s=1.0))
                 if kind is Kind.SENDER:
                     verdicts.stopped_senders.add(outgoing.sender)
@@ -111,29 +124,32 @@ def judge(results: Sequence[Result]) -> Verdicts:
                 else:
                     verdicts.account_refused = True
             case Rejected(code, kind, _):
-                verdicts.answered = True
+                verdicts.hear()
                 verdicts.refused.add(seq)
                 verdicts.facts.append(Fact(outgoing.batch_id, seq, FactKind.FAILED, result.at, None, code, kind))
             case Throttled(retry_after_s, code):
-                verdicts.answered = True
+                verdicts.hear()
                 wait_s = retry_after_s if retry_after_s is not None else THROTTLE_WAIT_S
                 verdicts.throttle_s = max(wait_s, verdicts.throttle_s or 0.0)
                 verdicts.moves.append(Move(seq, "given_back", code, delay_s=wait_s))
             case NotSent(code, _):
                 verdicts.failures += 1
-                delay_s = min(RETRY_DELAY_MAX_S, 2.0**result.due.attempt)
+                delay_s = min(RETRY_DELAY_MAX_S, 2.0 ** min(result.due.attempt, 10))
                 verdicts.moves.append(Move(seq, "given_back", code, attempts=1, delay_s=delay_s))
             case Ambiguous(code, _, duplicate):
-                verdicts.failures += not duplicate
+                if duplicate:
+                    verdicts.hear()
+                else:
+                    verdicts.failures += 1
                 verdicts.moves.append(Move(seq, "lost", code, duplicate=duplicate))
     return verdicts
 
 
 def _final(move: Move, attempt: int, *, max_attempts: int | None, sends: bool) -> Move:
-    """The last of `max_attempts` fails; a row given back to a batch that no longer sends is dropped."""
+    """The last of its attempts fails; a row given back to a batch that no longer sends is dropped."""
     if move.event != "given_back":
         return move
-    if move.attempts and max_attempts is not None and attempt + 1 >= max_attempts:
+    if move.attempts and attempt + 1 >= (max_attempts or ATTEMPTS_MAX):
         return Move(move.seq, "exhausted", move.code, move.attempts)
     return move if sends else Move(move.seq, "dropped", move.code, move.attempts)
 

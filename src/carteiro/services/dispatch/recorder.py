@@ -3,21 +3,17 @@
 import asyncio
 
 import structlog
-from psycopg import InterfaceError, OperationalError
-from psycopg_pool import PoolTimeout
 
 from carteiro.services.dispatch.model import Result, Slice
 from carteiro.services.dispatch.record import record
 from carteiro.settings import Settings
-from carteiro.storage.pool import Pool
+from carteiro.storage.pool import UNREACHABLE, Pool
 
 log = structlog.get_logger(__name__)
 
 FLUSH_EVERY_S = 0.1
 FLUSH_AT_ROWS = 200
 RETRY_DELAY_S = 0.5
-UNREACHABLE = (OperationalError, InterfaceError, PoolTimeout)
-"""Postgres is away, or closed our connection: nothing is known to be wrong with what was to be written."""
 
 
 class Recorder:

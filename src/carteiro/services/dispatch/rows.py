@@ -38,9 +38,9 @@ class Ready:
         del self.going[n:]
 
 
-async def take_ready(conn: Connection, turn: Turn, cursor_seq: int, most: int) -> Ready:
+async def take_ready(conn: Connection, turn: Turn, cursor_seq: int, most: int, *, probing: bool) -> Ready:
     """Lock up to `most` rows, look whether their contacts are suppressed, and render the others."""
-    rows = await claims.take_rows(conn, turn.batch_id, cursor_seq, most, reach=most * REACH)
+    rows = await claims.take_rows(conn, turn.batch_id, cursor_seq, most, reach=most * REACH, probing=probing)
     listed = await suppression.find_among(
         conn, turn.account_id, [row.phone_key for row in rows], scopes_of(turn.template_content.get("category"))
     )

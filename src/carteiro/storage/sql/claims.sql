@@ -44,20 +44,25 @@ WHERE b.id = %(batch_id)s AND b.status IN ('pending', 'processing')
 FOR NO KEY UPDATE
 
 -- name: take_rows
--- Rows given back first, then the cursor's next. Locked rows are skipped; the caller notes the gaps that this leaves.
+-- Rows given back first, then the cursor's next. Locked rows are skipped; the caller notes the gaps that this leaves. A probe takes
+-- whichever has failed least: a row that always fails must not keep its whole service suspended.
 WITH back AS MATERIALIZED (
     SELECT m.seq, m.attempt, m.phone_key FROM message_return r JOIN message m ON m.batch_id = %(batch_id)s AND m.seq = r.seq
     WHERE r.batch_id = %(batch_id)s AND r.available_at <= clock_timestamp() AND m.status = 'pending'
-    ORDER BY m.seq LIMIT %(n)s
+    ORDER BY m.attempt, m.seq LIMIT %(n)s
     FOR UPDATE OF m SKIP LOCKED
 ), fresh AS MATERIALIZED (
     SELECT m.seq, m.attempt, m.phone_key FROM message m
     WHERE m.batch_id = %(batch_id)s AND m.seq > %(cursor_seq)s AND m.seq <= %(cursor_seq)s + %(reach)s AND m.status = 'pending'
-    ORDER BY m.seq LIMIT (SELECT %(n)s - count(*) FROM back)
+    ORDER BY m.seq LIMIT (SELECT CASE WHEN %(probing)s THEN %(n)s ELSE %(n)s - count(*) END FROM back)
     FOR UPDATE OF m SKIP LOCKED
 )
 SELECT taken.seq, taken.fresh, taken.attempt, taken.phone_key, c.address, c.placeholders, c.extra
-FROM (SELECT seq, attempt, phone_key, false AS fresh FROM back UNION ALL SELECT seq, attempt, phone_key, true FROM fresh) taken
+FROM (
+    SELECT * FROM (
+        SELECT seq, attempt, phone_key, false AS fresh FROM back UNION ALL SELECT seq, attempt, phone_key, true FROM fresh
+    ) either ORDER BY attempt, seq LIMIT %(n)s
+) taken
 JOIN message_content c ON c.batch_id = %(batch_id)s AND c.seq = taken.seq
 ORDER BY taken.seq
 
@@ -68,7 +73,7 @@ WITH opened AS (
         clock_timestamp() + make_interval(secs => %(lease_s)s))
     RETURNING id, lease_until
 ), claimed AS (
-    UPDATE message m SET status = e.target, event = e.event, code = NULL, claim_id = opened.id, sender_id = t.sender_id,
+    UPDATE message m SET status = e.target, event = e.event, code = NULL, unit_returned = false, claim_id = opened.id, sender_id = t.sender_id,
         business_manager_id = t.bm, slot_at = t.slot_at, bucket_at = t.bucket_at
     FROM opened,
         unnest(%(seqs)s::int[], %(senders)s::text[], %(bms)s::text[], %(slots)s::timestamptz[], %(buckets)s::timestamptz[])
@@ -120,7 +125,7 @@ UPDATE batch b SET status = e.target, event = e.event, reason = %(reason)s, erro
     blocked_by = NULL, next_attempt_at = NULL
 FROM lifecycle_edge e
 WHERE b.id = %(batch_id)s AND e.machine = 'batch' AND e.event = 'erred' AND e.source = b.status
-    AND NOT EXISTS (SELECT FROM claim c WHERE c.batch_id = b.id)
+    AND b.cursor_seq = 0
 RETURNING b.id
 
 -- name: read_pace

@@ -8,7 +8,7 @@ WITH told AS (
     ) AS t (seq, sent_at, delivered_at, seen_at, failed_at, assumed_at, gave_up_at, provider_id, code)
 ), found AS MATERIALIZED (
     -- Locked in order of seq: two mergers of one batch never wait for each other in a circle.
-    SELECT m.seq, m.status, m.claim_id, m.sender_id, m.business_manager_id, m.bucket_at,
+    SELECT m.seq, m.status, m.claim_id, m.sender_id, m.business_manager_id, m.bucket_at, m.unit_returned,
         (m.sent_at, m.delivered_at, m.seen_at, m.failed_at, m.assumed_at, m.gave_up_at, m.provider_id, m.code) AS known,
         least(m.sent_at, t.sent_at) AS sent_at,
         least(m.delivered_at, t.delivered_at) AS delivered_at,
@@ -37,7 +37,9 @@ WITH told AS (
             WHEN sent_at IS NOT NULL THEN 'sent'
             ELSE 'gave_up'
         END AS event,
-        (sent_at, delivered_at, seen_at, failed_at, assumed_at, gave_up_at, provider_id, code) IS DISTINCT FROM known AS news
+        (sent_at, delivered_at, seen_at, failed_at, assumed_at, gave_up_at, provider_id, code) IS DISTINCT FROM known AS news,
+        -- Its unit was given back, and it had gone after all.
+        unit_returned AND (status = 'pending' OR coalesce(sent_at, delivered_at, seen_at) IS NOT NULL) AS is_owed
     FROM found
 ), moved AS (
     UPDATE message m SET
@@ -46,6 +48,7 @@ WITH told AS (
         sent_at = j.sent_at, delivered_at = j.delivered_at, seen_at = j.seen_at,
         failed_at = j.failed_at, assumed_at = j.assumed_at, gave_up_at = j.gave_up_at,
         provider_id = j.provider_id, code = j.code,
+        unit_returned = m.unit_returned AND NOT j.is_owed,
         -- What was charged at settlement stays charged, whatever becomes known later.
         charged = CASE
             WHEN m.charged IS NULL AND b.settled_at IS NOT NULL AND e.target <> m.status
@@ -66,6 +69,9 @@ WITH told AS (
     DELETE FROM message_return r USING moved, judged
     WHERE r.batch_id = %(batch_id)s AND r.seq = moved.seq AND judged.seq = moved.seq AND judged.status = 'pending' AND moved.status <> 'pending'
 )
-SELECT j.seq, j.status, coalesce(moved.status, j.status), j.news, j.sender_id, j.business_manager_id, j.bucket_at
+SELECT j.seq, j.status, coalesce(moved.status, j.status), j.news, moved.seq IS NOT NULL AND j.is_owed, j.sender_id, j.business_manager_id, j.bucket_at
 FROM judged j LEFT JOIN moved USING (seq)
 ORDER BY j.seq
+
+-- name: note_returned
+UPDATE message SET unit_returned = true WHERE batch_id = %(batch_id)s AND seq = ANY(%(seqs)s::int[])

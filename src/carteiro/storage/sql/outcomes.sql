@@ -19,7 +19,8 @@ WITH told AS (
     SELECT * FROM unnest(%(seqs)s::int[], %(events)s::text[], %(attempts)s::int[], %(codes)s::text[], %(delays)s::float[], %(duplicates)s::bool[])
         AS t (seq, event, attempts, code, delay_s, duplicate)
 ), held AS MATERIALIZED (
-    SELECT m.seq, m.sender_id, m.business_manager_id, m.bucket_at, e.event, e.target, t.attempts, t.code, t.delay_s, t.duplicate
+    SELECT m.seq, m.sender_id, m.business_manager_id, m.bucket_at, m.slot_at, m.unknown_at, e.event, e.target, t.attempts, t.code,
+        t.delay_s, t.duplicate
     FROM told t
     JOIN message m ON m.batch_id = %(batch_id)s AND m.seq = t.seq
     JOIN lifecycle_edge e ON e.machine = 'message' AND e.event = t.event AND e.source = m.status
@@ -28,6 +29,7 @@ WITH told AS (
     FOR UPDATE OF m
 ), moved AS (
     UPDATE message m SET status = h.target, event = h.event, attempt = m.attempt + h.attempts, code = coalesce(h.code, m.code),
+        unit_returned = h.event <> 'lost',
         failed_at = CASE WHEN h.event = 'exhausted' THEN clock_timestamp() ELSE m.failed_at END,
         unknown_at = CASE WHEN h.event = 'lost' THEN coalesce(m.unknown_at, clock_timestamp()) ELSE m.unknown_at END
     FROM held h WHERE m.batch_id = %(batch_id)s AND m.seq = h.seq AND m.seq = ANY(%(seqs)s::int[])
@@ -37,17 +39,27 @@ WITH told AS (
     SELECT %(batch_id)s, seq, clock_timestamp() + make_interval(secs => delay_s) FROM held WHERE event = 'given_back'
     ON CONFLICT (batch_id, seq) DO UPDATE SET available_at = excluded.available_at
 ), unknown AS (
-    INSERT INTO message_unknown (batch_id, seq, look_at, duplicate)
-    SELECT %(batch_id)s, seq, clock_timestamp() + make_interval(secs => %(look_after_s)s), duplicate FROM held WHERE event = 'lost'
+    -- Unknown since its call, or its first one: the provider's log forgets by that time, not by when we noticed.
+    INSERT INTO message_unknown (batch_id, seq, since_at, look_at, duplicate)
+    SELECT %(batch_id)s, seq, least(clock_timestamp(), slot_at, unknown_at),
+        clock_timestamp() + make_interval(secs => %(look_after_s)s), duplicate
+    FROM held WHERE event = 'lost'
     ON CONFLICT (batch_id, seq) DO UPDATE SET duplicate = message_unknown.duplicate OR excluded.duplicate
 )
 SELECT seq, event, sender_id, business_manager_id, bucket_at FROM held
 
--- name: lapsed_claims
+-- name: note_duplicates
+-- The claim may have lapsed before the provider said so: the row is unknown already, and must never be proven absent.
+UPDATE message_unknown u SET duplicate = true
+FROM message m
+WHERE m.batch_id = %(batch_id)s AND m.seq = ANY(%(seqs)s::int[]) AND m.claim_id = %(claim_id)s
+    AND u.batch_id = m.batch_id AND u.seq = m.seq
+
+-- name: lapsed_claim
 SELECT id, batch_id, seqs FROM claim
 WHERE closed_at IS NULL AND lease_until < clock_timestamp()
     AND pg_postmaster_start_time() < clock_timestamp() - make_interval(secs => %(grace_s)s)
-ORDER BY batch_id, id LIMIT 100
+ORDER BY batch_id, id LIMIT 1
 FOR UPDATE SKIP LOCKED
 
 -- name: close_claim

@@ -10,7 +10,15 @@ WITH due AS MATERIALIZED (
 UPDATE message_unknown u SET look_at = clock_timestamp() + make_interval(secs => %(again_s)s)
 FROM due JOIN batch b ON b.id = due.batch_id
 WHERE u.batch_id = due.batch_id AND u.seq = due.seq
-RETURNING b.service_id, u.batch_id, u.seq, u.since_at <= clock_timestamp() - make_interval(secs => %(give_up_s)s)
+RETURNING b.service_id, u.batch_id, u.seq, u.look_at, u.since_at <= clock_timestamp() - make_interval(secs => %(give_up_s)s)
+
+-- name: hold
+-- `look_at` is the lease of a look-up: a row that was settled or taken anew meanwhile is not what the log was asked about.
+SELECT u.seq FROM message_unknown u
+JOIN unnest(%(seqs)s::int[], %(look_ats)s::timestamptz[]) AS t (seq, look_at) ON t.seq = u.seq AND t.look_at = u.look_at
+WHERE u.batch_id = %(batch_id)s
+ORDER BY u.seq
+FOR UPDATE OF u
 
 -- name: note_absent
 UPDATE message_unknown SET absent = absent + 1
@@ -27,7 +35,7 @@ WITH held AS MATERIALIZED (
     WHERE m.batch_id = %(batch_id)s AND m.seq = ANY(%(seqs)s::int[]) AND m.status = 'unknown'
     ORDER BY m.seq FOR UPDATE
 ), moved AS (
-    UPDATE message m SET status = e.target, event = e.event, code = 'PROVEN_ABSENT'
+    UPDATE message m SET status = e.target, event = e.event, code = 'PROVEN_ABSENT', unit_returned = true
     FROM held h, lifecycle_edge e
     WHERE m.batch_id = %(batch_id)s AND m.seq = h.seq AND m.seq = ANY(%(seqs)s::int[])
         AND e.machine = 'message' AND e.event = %(event)s AND e.source = m.status

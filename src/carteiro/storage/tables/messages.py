@@ -32,6 +32,13 @@ message = Table(
     Column("business_manager_id", Text),
     instant("slot_at"),
     instant("bucket_at"),
+    Column(
+        "unit_returned",
+        Boolean,
+        nullable=False,
+        server_default="false",
+        comment="its unit of capacity was given back: late evidence that it went charges it again",
+    ),
     Column("provider_id", Text, comment="the provider's own id, where it is not ours"),
     Column("code", Text, comment="the provider's or our code of the last refusal"),
     instant("sent_at"),
