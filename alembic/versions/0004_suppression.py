@@ -21,4 +21,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    raise NotImplementedError("Roll a release back by restoring a backup: who asked not to be written to would be lost.")
+    raise NotImplementedError(
+        "Roll a release back by restoring a backup: who asked not to be written to would be lost."
+    )

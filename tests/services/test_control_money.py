@@ -1,6 +1,5 @@
 """What becomes of messages, money and capacity when a batch is cancelled or expires."""
 
-from dataclasses import replace
 from typing import Any
 from uuid import UUID
 

@@ -199,7 +199,7 @@ class Stack:
         async def waits() -> bool:
             nonlocal seen
             seen = await api.batch(batch_id)
-            return seen["blocked_by"] == reason
+            return bool(seen["blocked_by"] == reason)
 
         await until(waits, timeout_s, f"batch {batch_id} waits for {reason}")
         return seen
