@@ -13,7 +13,18 @@ from carteiro.domain.outcomes import Parsed
 from carteiro.domain.suppression import StopWords
 from carteiro.providers.contract import Provider
 from carteiro.providers.registry import open_provider, parser_of
-from carteiro.services import audit, callback, control, create, finalise, receive, suppression, withdraw
+from carteiro.services import (
+    audit,
+    callback,
+    control,
+    create,
+    finalise,
+    receive,
+    retention,
+    suppression,
+    sync,
+    withdraw,
+)
 from carteiro.services.dispatch.dispatcher import Dispatcher
 from carteiro.services.dispatch.lapse import close_lapsed_claims
 from carteiro.services.dispatch.reconcile import reconcile_unknown
@@ -84,6 +95,8 @@ async def run_worker(settings: Settings) -> None:
             "apply_receipts": partial(receive.apply_all, pool, _parser, stop_words=StopWords(settings.stop_words)),
             "send_callbacks": partial(callback.send_due, pool, settings),
             "reconcile": partial(reconcile_unknown, pool, settings, providers.of_service),
+            "retention": partial(retention.retain, pool, settings),
+            "sync": partial(sync.sync_when_due, pool, settings, providers.of_service, worker_id),
         }
         sweeper = Sweeper(
             pool,
@@ -91,6 +104,7 @@ async def run_worker(settings: Settings) -> None:
             _chores(pool, settings),
             interval_s=settings.sweep_interval_s,
             pumping=dispatcher.pumping,
+            syncs=settings.sync_every_s > 0,
         )
         stop_on_signal(dispatcher.stopping)
         log.info("worker_started", worker_id=worker_id)

@@ -19,6 +19,7 @@ from carteiro.api.schemas import Batch, Message, Page
 from carteiro.domain.errors import (
     CapacityExhausted,
     Conflict,
+    Gone,
     IdempotencyKeyReused,
     InsufficientCredits,
     InvalidRequest,
@@ -175,6 +176,7 @@ class BatchController(Controller):
                     CURSOR,
                 ),
                 answers={200: (Page[Message], "A page of messages.")},
+                problems=(Gone,),
             )
         },
     )

@@ -110,6 +110,14 @@ class IllegalTransition(Conflict):
         super().__init__(f"In state {state} it cannot be {event}.", extra={"state": state, "allowed": sorted(allowed)})
 
 
+class Gone(Problem):
+    """It was there, and was dropped for its age."""
+
+    status = 410
+    code = "gone"
+    title = "It was kept for a time that is over"
+
+
 class PayloadTooLarge(Problem):
     status = 413
     code = "payload-too-large"

@@ -6,10 +6,10 @@ from itertools import groupby
 from uuid import UUID
 
 from carteiro.domain.capacity import ManagerMeter, SenderMeter, free_room
-from carteiro.domain.errors import NotFound
+from carteiro.domain.errors import Gone, NotFound
 from carteiro.domain.lifecycle import BatchState, MessageState
 from carteiro.settings import Settings
-from carteiro.storage import batches, catalog, messages
+from carteiro.storage import batches, catalog, messages, retention
 from carteiro.storage.batches import Report
 from carteiro.storage.catalog import AccountSender
 from carteiro.storage.messages import Listed
@@ -71,11 +71,14 @@ async def read_batches(
 async def read_messages(
     pool: Pool, account_id: str, batch_id: UUID, *, after_seq: int, status: str | None, limit: int
 ) -> list[Listed]:
-    """In order of seq, after `after_seq`. Raises NotFound."""
+    """In order of seq, after `after_seq`. Raises NotFound, or Gone where they were dropped for their age."""
     async with pool.connection() as conn:
         if await batches.read_owner(conn, batch_id) != account_id:
             raise NotFound("There is no such batch in this account.")
-        return await messages.read_page(conn, batch_id, after_seq=after_seq, status=status, limit=limit)
+        page = await messages.read_page(conn, batch_id, after_seq=after_seq, status=status, limit=limit)
+        if not page and await retention.is_dropped(conn, batch_id):
+            raise Gone("The batch's messages were dropped for their age. Its counts and its money are kept.")
+        return page
 
 
 async def read_capacity(pool: Pool, account_id: str, settings: Settings) -> list[ManagerCapacity]:

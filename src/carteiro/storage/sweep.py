@@ -21,6 +21,7 @@ class Due:
     lapsed: bool
     unsettled: bool
     unknown: bool
+    sync: bool
 
 
 async def services_to_pump(conn: AsyncConnection[Any]) -> set[str]:

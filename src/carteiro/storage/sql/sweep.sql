@@ -27,7 +27,8 @@ SELECT
     EXISTS (SELECT FROM callback WHERE delivered_at IS NULL AND gave_up_at IS NULL AND next_attempt_at <= clock_timestamp()) AS callbacks,
     EXISTS (SELECT FROM claim WHERE closed_at IS NULL AND lease_until < clock_timestamp()) AS lapsed,
     EXISTS (SELECT FROM batch WHERE settled_at IS NULL AND status <> 'draft') AS unsettled,
-    EXISTS (SELECT FROM message_unknown WHERE look_at <= clock_timestamp()) AS unknown
+    EXISTS (SELECT FROM message_unknown WHERE look_at <= clock_timestamp()) AS unknown,
+    NOT EXISTS (SELECT FROM lead WHERE name = 'sync' AND until > clock_timestamp()) AS sync
 
 -- name: see_worker
 INSERT INTO worker (id) VALUES (%(worker_id)s)
