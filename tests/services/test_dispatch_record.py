@@ -170,7 +170,7 @@ async def test_a_record_whose_answer_was_lost_is_harmless_to_repeat(pool: Pool) 
     station, piece = await begun(pool, 3)
     results = [
         Result(due, outcome, 0.02, TAKEN_AT)
-        for due, outcome in zip(piece.due, [TAKEN, NotSent("HTTP_500"), Rejected("EC_1", Kind.CONTACT)], strict=True)
+        for due, outcome in zip(piece.due, [TAKEN, Rejected("EC_1", Kind.CONTACT), NotSent("HTTP_500")], strict=True)
     ]
     for _ in range(2):
         await record(pool, piece, results, 0, station.settings)

@@ -26,7 +26,7 @@ CLAIMED = (
 
 STEPS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "pending": (),
-    "given_back": (CLAIMED, ("given_back", "pending", "")),
+    "given_back": (CLAIMED, ("given_back", "pending", "unit_returned = true")),
     "pending_send": (CLAIMED,),
     "unknown": (CLAIMED, ("lost", "unknown", "unknown_at = %(at)s")),
     "sent": (CLAIMED, ("sent", "sent", "sent_at = %(at)s")),
