@@ -54,10 +54,10 @@ async def pump(station: Station, service_id: str, provider: Provider) -> bool:
 async def _send(station: Station, piece: Slice, provider: Provider, spacing: Spacing) -> None:
     station.sending[piece.claim_id] = piece
     try:
-        worst_lag_s = await send_slice(piece, provider, station.calls, station.recorder.note)
+        lag_s = await send_slice(piece, provider, station.calls, station.recorder.note)
     finally:
         del station.sending[piece.claim_id]
-    spacing.learn(worst_lag_s=worst_lag_s, filled=piece.filled and not piece.halted)
+    spacing.learn(lag_s=lag_s, filled=piece.filled and not piece.halted)
 
 
 def _until_last_slot_s(piece: Slice, spacing: Spacing) -> float:

@@ -14,6 +14,9 @@ LONGEST_LEAD_S = 0.2
 class Spacing:
     """Multiplicative control by the lag between slot and start: grows while calls start in time, backs off before
     slots are missed.
+
+    By the lag that most calls of a slice stay within, not by the worst: a machine that is busy with other things holds
+    up a few calls at any rate, and asking for less would not help them.
     """
 
     def __init__(self, lateness_s: float) -> None:
@@ -33,12 +36,12 @@ class Spacing:
     def rows_in(self, seconds: float) -> int:
         return max(1, round(self.rate_per_s * seconds))
 
-    def learn(self, *, worst_lag_s: float, filled: bool) -> None:
-        """After a slice: the worst lag of its starts, and whether the rate was what bounded it (`filled`)."""
-        if worst_lag_s > self._lateness_s * 0.6:
+    def learn(self, *, lag_s: float, filled: bool) -> None:
+        """After a slice: the lag of most of its starts, and whether the rate was what bounded it (`filled`)."""
+        if lag_s > self._lateness_s * 0.6:
             self.rate_per_s = max(LOWEST_RATE_PER_S, self.rate_per_s * BACK_OFF)
             self._growth = GROWTH
-        elif filled and worst_lag_s < self._lateness_s * 0.4:
+        elif filled and lag_s < self._lateness_s * 0.4:
             self.rate_per_s = min(HIGHEST_RATE_PER_S, self.rate_per_s * self._growth)
 
     def learn_claim(self, seconds: float) -> None:
