@@ -137,6 +137,14 @@ def test_a_plan_that_must_wait_says_until_when():
     assert plan(1, [lane("a")], service=service).next_us == SECOND_US + LATENESS_US
 
 
+def test_a_slow_business_manager_under_a_fast_service_waits_for_seconds_only():
+    """A fast calendar looks hardly more than a second ahead: beyond, nothing is granted."""
+    bm = calendar(20, MINUTE_US)
+    bm.grant(0)
+    planned = plan(1, [lane("a", "bm", bm)], service=calendar(100))
+    assert planned == Plan([], 2_700 * MS + LATENESS_US)
+
+
 def test_a_plan_stays_inside_its_slice_and_keeps_the_workers_pace():
     planned = plan(500, [lane("a")], start_us=100 * MS, horizon_us=350 * MS, gap_us=2_500)
     assert len(planned.slots) == 101
