@@ -1,6 +1,7 @@
 """Faults that a hostile reading of dispatch found, each told by the behaviour that it broke."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -9,13 +10,16 @@ import pytest
 
 from carteiro.domain.outcomes import Accepted, Ambiguous, Fact, FactKind, Kind, NotSent, Outcome, Rejected
 from carteiro.providers.contract import LogUnreachable, LookUp, MessageId
+from carteiro.services.dispatch import recorder
+from carteiro.services.dispatch.clock import to_us
 from carteiro.services.dispatch.lapse import close_lapsed_claims
-from carteiro.services.dispatch.model import Nothing, Slice
+from carteiro.services.dispatch.model import Nothing, Result, Slice
 from carteiro.services.dispatch.reconcile import reconcile_unknown
 from carteiro.storage.facts import merge_facts
 from carteiro.storage.pool import Pool, transact
-from tests.support.dispatching import LIFTED, Bench, FakeProvider, counts, meter
+from tests.support.dispatching import LIFTED, TAKEN_AT, Bench, FakeProvider, counts, meter, running_bench
 from tests.support.factories import add_account, add_batch, bm_id, sender_id, value
+from tests.support.waiting import until
 
 SETTINGS = replace(LIFTED, lease_grace_s=0.0)
 TAKEN = Accepted("theirs")
@@ -189,3 +193,63 @@ async def test_without_max_attempts_the_hundredth_is_the_last(pool: Pool, earlie
     piece.due = [replace(due, attempt=earlier) for due in piece.due]
     await station.record(piece, AWAY)
     assert await value(pool, "SELECT (status, attempt)::text FROM message") == expected
+
+
+# The clock
+
+
+async def test_a_claim_that_waited_for_a_meter_reads_the_clock_after_it(pool: Pool) -> None:
+    """With an older one it would forget, or grant again, what others were granted on shared senders meanwhile."""
+    await add_account(pool, credits=10)
+    await add_batch(pool, 5)
+    station = Bench(pool, SETTINGS, FakeProvider())
+    waits = "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    async with transact(pool) as holder:
+        await holder.execute("SELECT FROM capacity_meter WHERE kind = 'bm' FOR UPDATE")
+        waiting = asyncio.create_task(station.claimed())
+        await until(lambda: value(pool, waits), 5, "the claim waits for the meter")
+        released_us = to_us(await value(pool, "SELECT clock_timestamp()"))
+    piece = await waiting
+    assert piece.reading.database_us >= released_us
+    assert all(due.slot_us >= released_us for due in piece.due)
+
+
+# The record
+
+
+async def end_frozen_session(pool: Pool) -> None:
+    async with transact(pool) as conn:
+        await conn.execute("SET LOCAL idle_in_transaction_session_timeout = '1 ms'")
+        ended = "SELECT NOT EXISTS (SELECT FROM pg_stat_activity WHERE pid = %s)"
+        await until(lambda: value(pool, ended, conn.info.backend_pid), 5, "Postgres ends the session")
+        await conn.execute("SELECT")
+
+
+async def write_to_standby(pool: Pool) -> None:
+    async with transact(pool) as conn:
+        await conn.execute("SET TRANSACTION READ ONLY")
+        await conn.execute("UPDATE claim SET flushes = flushes + 1")
+
+
+@pytest.mark.parametrize("trouble", [end_frozen_session, write_to_standby])
+async def test_a_flush_on_a_session_that_postgres_ended_or_on_a_standby_is_tried_again(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch, trouble: Callable[[Pool], Awaitable[None]]
+) -> None:
+    troubles = [trouble]
+    written = recorder.record
+
+    async def record(*flush: Any) -> None:
+        if troubles:
+            await troubles.pop()(pool)
+        await written(*flush)
+
+    monkeypatch.setattr(recorder, "record", record)
+    monkeypatch.setattr(recorder, "RETRY_DELAY_S", 0.0)
+    await add_account(pool, credits=10)
+    await add_batch(pool)
+    async with running_bench(pool) as station:
+        piece = await station.claimed()
+        station.dispatcher.recorder.note(piece, Result(piece.due[0], TAKEN, 0.02, TAKEN_AT))
+        await station.dispatcher.recorder.drained()
+    assert not troubles
+    assert await counts(pool) == {"sent": 1}
