@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from tests.scenarios.conftest import StackStarter
-from tests.support.factories import batch_body, sender_id
+from tests.support.factories import SERVICE_FIELDS, batch_body, catalog_text, sender_id
 from tests.support.stack import window
 
-WINDOW_S = 12.0
+WINDOW_S = 10.0
 TEN_OF_A_HUNDRED = {"bms": 10, "sender_limit": 100, "bm_limit": 2_000, "messages_per_second": 500}
 
 
@@ -79,6 +79,32 @@ async def test_two_spilled_batches_at_once_never_exceed_the_window(start: StackS
         assert evidence.most_in(WINDOW_S, by=lambda arrival: arrival.sender) <= 100
 
 
+async def test_two_accounts_on_the_same_senders_share_limit_and_pace(start: StackStarter) -> None:
+    window_s = 6.0
+    catalog = catalog_text(bms=2, bm_limit=50, messages_per_second=100) + (
+        '[[account]]\nid = "zeta"\n'
+        '[[service]]\nid = "zeta-utility"\naccount = "zeta"\nprovider = "infobip"\nmessages_per_second = 100\n'
+        f'base_url = "{SERVICE_FIELDS["base_url"]}"\napi_key_env = "INFOBIP_KEY"\n'
+    )
+    async with start(catalog, workers=2, settings=window(window_s)) as stack:
+        async with stack.pool.connection() as conn:
+            await conn.execute("INSERT INTO sender_account (account_id, sender_id) SELECT 'zeta', id FROM sender")
+        await stack.set_pace(sender_per_second=20)
+        ours, theirs = await stack.client(), await stack.client("zeta")
+        batch_ids = [
+            await ours.create(60),
+            await theirs.create(140, service="zeta-utility", on_capacity="spill"),
+        ]
+        for api, batch_id in zip((ours, theirs), batch_ids, strict=True):
+            await stack.settled(api, batch_id, 30)
+        evidence = (await stack.check()).accepted
+        assert len(evidence) == 200
+        assert evidence.most_in(window_s, by=lambda arrival: arrival.sender) == 50
+        # Both were at work in the first window, and the pace of a sender is in the audit of `check`.
+        first = evidence.where(lambda arrival: arrival.at_s < evidence.times_s[0] + window_s)
+        assert [len(first.of(batch_id)) for batch_id in batch_ids] == [60, 40]
+
+
 async def test_only_where_the_template_is_approved_capacity_counts(start: StackStarter) -> None:
     async with start({**TEN_OF_A_HUNDRED, "approved_bms": 1}) as stack:
         api = await stack.client()
@@ -107,7 +133,7 @@ async def test_a_senders_own_limit_counts_unless_only_its_managers_does(
 
 
 async def test_limits_of_one_two_and_three_hold_with_four_workers_and_never_stall(start: StackStarter) -> None:
-    window_s, rounds = 2.0, 6
+    window_s, rounds = 2.0, 5
     catalog = {"bms": 3, "bm_limit": 1, "messages_per_second": 100}
     async with start(catalog, workers=4, settings=window(window_s, bucket_s=0.1)) as stack:
         async with stack.pool.connection() as conn:

@@ -17,7 +17,7 @@ from tests.support.stack import Stack, running_stack
 from tests.support.waiting import until
 
 LOAD = {"bms": 4, "bm_limit": None, "messages_per_second": 300}
-N = 1_500
+N = 1_200
 
 
 async def finished(stack: Stack, batch_id: object, timeout_s: float = 40) -> None:
@@ -64,7 +64,7 @@ async def test_kill_9_of_a_worker_sends_nothing_twice_and_loses_nothing(start: S
 
 
 async def test_kill_9_of_all_workers_again_and_again(start: StackStarter) -> None:
-    async with start(LOAD, workers=2, simulator=["--latency-ms", "60", "--no-dedupe"]) as stack:
+    async with start(LOAD, workers=2, simulator=["--latency-ms", "60"]) as stack:
         api = await stack.client()
         batch_id = await api.create(N)
         for gone in (150, 400, 650):

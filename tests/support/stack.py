@@ -258,7 +258,9 @@ async def running_stack(
         "CARTEIRO_PUBLIC_URL": api_url,
         **(settings or {}),
     }
-    simulated = processes.start("simulator", "--port", str(simulator_port), "--no-magic", *simulator)
+    # Without dedupe a message that is sent twice is taken twice, and seen to be.
+    options = ["--port", str(simulator_port), "--no-magic", "--no-dedupe", *simulator]
+    simulated = processes.start("simulator", *options)
     server = processes.start("serve")
     async with contextlib.AsyncExitStack() as opened:
         pool = await opened.enter_async_context(open_pool(dsn, min_size=1, max_size=4, application_name="tests"))
