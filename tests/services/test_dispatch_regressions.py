@@ -15,6 +15,7 @@ from carteiro.services.dispatch.clock import to_us
 from carteiro.services.dispatch.lapse import close_lapsed_claims
 from carteiro.services.dispatch.model import Nothing, Result, Slice
 from carteiro.services.dispatch.reconcile import reconcile_unknown
+from carteiro.services.dispatch.record import record
 from carteiro.storage.facts import merge_facts
 from carteiro.storage.pool import Pool, transact
 from tests.support.dispatching import LIFTED, TAKEN_AT, Bench, FakeProvider, counts, meter, running_bench
@@ -236,14 +237,13 @@ async def test_a_flush_on_a_session_that_postgres_ended_or_on_a_standby_is_tried
     pool: Pool, monkeypatch: pytest.MonkeyPatch, trouble: Callable[[Pool], Awaitable[None]]
 ) -> None:
     troubles = [trouble]
-    written = recorder.record
 
-    async def record(*flush: Any) -> None:
+    async def troubled(*flush: Any) -> None:
         if troubles:
             await troubles.pop()(pool)
-        await written(*flush)
+        await record(*flush)
 
-    monkeypatch.setattr(recorder, "record", record)
+    monkeypatch.setattr(recorder, "record", troubled)
     monkeypatch.setattr(recorder, "RETRY_DELAY_S", 0.0)
     await add_account(pool, credits=10)
     await add_batch(pool)
