@@ -24,6 +24,8 @@ log = structlog.get_logger(__name__)
 
 ROWS_A_RUN = 500
 PAGE_ROWS = 50
+SILENT_PAGES = 2
+"""After so many pages without any answer the log counts as unreachable for this run."""
 MISSES_THAT_PROVE = 2
 """How often, a few minutes apart, the log must not have a message before it counts as not sent: the log itself may
 lag.
@@ -64,14 +66,16 @@ async def _ask_log(
         return
     if not provider.has_log:
         return
+    silent_pages = 0
     for page in _pages(rows, PAGE_ROWS):
-        if not await _reconcile_page(pool, settings, provider, page):
+        silent_pages += not await _reconcile_page(pool, settings, provider, page)
+        if silent_pages == SILENT_PAGES:
             log.warning("log_unreachable", service_id=service_id, rows=len(rows))
             return
 
 
 async def _reconcile_page(pool: Pool, settings: Settings, provider: Provider, page: Sequence[Unknown]) -> bool:
-    """Settle one page by the log. False: the log is unreachable, and asking on is of no use.
+    """Settle one page by the log. False: it had no answer for the page, nor for either half of it.
 
     One row that the log cannot speak of must not keep the others of its page unknown: a page that fails is halved for
     as long as one of its halves succeeds.
