@@ -125,13 +125,13 @@ async def test_one_row_that_the_log_cannot_speak_of_does_not_keep_the_others_unk
     assert await value(pool, "SELECT seq FROM message WHERE status = 'unknown'") == 7
 
 
-async def test_an_unreachable_log_is_not_asked_row_by_row(pool: Pool) -> None:
+async def test_an_unreachable_log_is_asked_for_two_pages_and_their_halves_only(pool: Pool) -> None:
     provider = SilentLog()
     station, piece = await begun(pool, 60, provider=provider)
     await station.record_all(piece, LOST)
     provider.silent = range(1, 61)
     await look(station)
-    assert provider.questions == 3
+    assert provider.questions == 6
     assert await counts(pool) == {"unknown": 60}
 
 
