@@ -3,8 +3,9 @@
 Times are the arrivals of the calls at the simulator, by the clock that all processes of the machine share.
 """
 
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -88,8 +89,48 @@ class Evidence:
             groups.setdefault(by(arrival), []).append(arrival.at_s)
         return max((most_within(times, window_s) for times in groups.values()), default=0)
 
+    def over_limits(
+        self, window_s: float, limits: Mapping[str, int], owner_of: Callable[[Arrival], str]
+    ) -> list[tuple[str, int, int]]:
+        """(owner, most, limit) of each owner with more arrivals than its limit in some window (t - window_s, t]."""
+        groups: dict[str, list[float]] = {}
+        for arrival in self.arrivals:
+            groups.setdefault(owner_of(arrival), []).append(arrival.at_s)
+        most = {owner: most_within(times, window_s) for owner, times in groups.items() if owner in limits}
+        return [(owner, n, limits[owner]) for owner, n in sorted(most.items()) if n > limits[owner]]
+
+    def without_row(self, histories: Mapping[str, "History"]) -> list[Arrival]:
+        """Calls whose message was not about to be sent, by what the database had written by then. Histories are by
+        message id.
+        """
+        nothing = History((), ())
+        return [
+            arrival
+            for arrival in self.arrivals
+            if histories.get(arrival.message_id, nothing).state_at(arrival.arrived_wall_ns) != "pending_send"
+        ]
+
     def smallest_gap_s(self) -> float:
         return min((later - earlier for earlier, later in pairwise(self.times_s)), default=float("inf"))
+
+
+@dataclass(frozen=True)
+class History:
+    """What became of one message: instants in nanoseconds since 1970, ascending, and the state from each one on."""
+
+    instants_ns: Sequence[int]
+    states: Sequence[str]
+
+    @classmethod
+    def of(cls, changes: Iterable[tuple[int, str]]) -> "History":
+        """From (instant, state) in the order in which they were written."""
+        ordered = sorted(changes, key=lambda change: change[0])
+        return cls([at_ns for at_ns, _ in ordered], [state for _, state in ordered])
+
+    def state_at(self, at_ns: int) -> str | None:
+        """None: nothing had happened to it by then."""
+        place = bisect_right(self.instants_ns, at_ns)
+        return self.states[place - 1] if place else None
 
 
 def most_within(times_s: Iterable[float], window_s: float) -> int:

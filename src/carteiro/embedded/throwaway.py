@@ -14,7 +14,10 @@ from carteiro.embedded.server_user import server_user
 
 @contextlib.contextmanager
 def throwaway_cluster(
-    *, settings: Mapping[str, str] | None = None, binaries: Binaries | None = None
+    *,
+    settings: Mapping[str, str] | None = None,
+    binaries: Binaries | None = None,
+    tcp_port: int | None = None,
 ) -> Iterator[Cluster]:
     """A running, not durable cluster in a temporary folder; both are gone after the block."""
     home = Path(tempfile.mkdtemp(prefix="carteiro-postgres-"))
@@ -22,7 +25,7 @@ def throwaway_cluster(
     if user is not None:
         os.chown(home, user.uid, user.gid)
     try:
-        with Cluster(home / "data", durable=False, settings=settings, binaries=binaries) as cluster:
+        with Cluster(home / "data", durable=False, settings=settings, binaries=binaries, tcp_port=tcp_port) as cluster:
             yield cluster
     finally:
         shutil.rmtree(home, ignore_errors=True)
