@@ -28,6 +28,7 @@ REPORT = Report(
     callback_url=None,
     on_capacity="reject",
     skipped=None,
+    suppressed=0,
     max_attempts=None,
     created_at=NOW,
     scheduled_at=None,
