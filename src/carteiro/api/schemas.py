@@ -143,8 +143,8 @@ class Message(msgspec.Struct):
     """Place among the batch's messages, from 1."""
     message_id: str
     """Our id at the provider."""
-    phone: str
-    """E.164, as sent."""
+    phone: str | None
+    """E.164, as sent. null: the contact was erased."""
     status: str
     code: str | None
     """The provider's or our code of the last refusal."""
@@ -162,7 +162,7 @@ class Message(msgspec.Struct):
         return cls(
             seq=listed.seq,
             message_id=message_key(batch_id, listed.seq),
-            phone=f"+{listed.address}",
+            phone=f"+{listed.address}" if listed.address else None,
             status=listed.status,
             code=listed.code,
             attempt=listed.attempt,

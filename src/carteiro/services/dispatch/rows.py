@@ -7,7 +7,7 @@ from uuid import UUID
 
 from carteiro.domain.suppression import scopes_of
 from carteiro.domain.templates import GuardFailure, Parameters, render_parameters
-from carteiro.storage import claims, suppression
+from carteiro.storage import claims, erasure, suppression
 from carteiro.storage.claims import Row, Turn
 from carteiro.storage.pool import Connection
 
@@ -25,6 +25,8 @@ class Ready:
     """seq -> code of the guard."""
     suppressed: list[int]
     """Seqs whose contact is suppressed by now."""
+    erased: list[int]
+    """Seqs whose contact was erased: there is nobody left to send to."""
     reach: int
 
     def keep_first(self, n: int) -> None:
@@ -35,6 +37,7 @@ class Ready:
         self.rows = [row for row in self.rows if row.seq < stop_seq]
         self.guarded = {seq: code for seq, code in self.guarded.items() if seq < stop_seq}
         self.suppressed = [seq for seq in self.suppressed if seq < stop_seq]
+        self.erased = [seq for seq in self.erased if seq < stop_seq]
         del self.going[n:]
 
 
@@ -47,7 +50,11 @@ async def take_ready(conn: Connection, turn: Turn, cursor_seq: int, most: int, *
     going: list[tuple[Row, Parameters]] = []
     guarded: dict[int, str] = {}
     suppressed: list[int] = []
+    erased: list[int] = []
     for row in rows:
+        if row.phone_key < 0:
+            erased.append(row.seq)
+            continue
         if row.phone_key in listed:
             suppressed.append(row.seq)
             continue
@@ -56,17 +63,18 @@ async def take_ready(conn: Connection, turn: Turn, cursor_seq: int, most: int, *
             guarded[row.seq] = rendered.code
         else:
             going.append((row, rendered))
-    return Ready(rows, going, guarded, suppressed, most * REACH)
+    return Ready(rows, going, guarded, suppressed, erased, most * REACH)
 
 
 async def advance(conn: Connection, batch_id: UUID, cursor_seq: int, ready: Ready) -> None:
-    """Fail what the guard refused, withdraw what is suppressed, and move the cursor over what was handled.
+    """Fail what the guard refused, withdraw what is suppressed or erased, and move the cursor over what was handled.
 
     Rows that it passes although somebody else had them locked are kept where returned rows are kept. Where nothing
     was found, the cursor moves on over rows that are no longer pending.
     """
     await claims.fail_guarded(conn, batch_id, ready.guarded)
     await suppression.withdraw(conn, batch_id, ready.suppressed)
+    await erasure.withdraw(conn, batch_id, ready.erased)
     fresh = [row.seq for row in ready.rows if row.fresh]
     reached_seq = cursor_seq
     if fresh:

@@ -33,7 +33,8 @@ WHERE s.said_at < excluded.said_at AND s.until <= clock_timestamp()
 -- name: contacts_of
 SELECT m.seq, b.account_id, m.phone_key
 FROM batch b JOIN message m ON m.batch_id = b.id
-WHERE b.id = %(batch_id)s AND m.batch_id = %(batch_id)s AND m.seq = ANY(%(seqs)s::int[])
+-- Of a contact who was erased nothing is known any more.
+WHERE b.id = %(batch_id)s AND m.batch_id = %(batch_id)s AND m.seq = ANY(%(seqs)s::int[]) AND m.phone_key > 0
 
 -- name: among
 SELECT phone_key FROM suppression
