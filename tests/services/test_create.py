@@ -1,7 +1,7 @@
 """Creating batches: what is taken, what is refused, what is replayed."""
 
 import asyncio
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
@@ -21,6 +21,7 @@ from carteiro.settings import Settings
 from carteiro.storage.pool import Pool
 from tests.support import factories
 from tests.support.factories import add_account, batch_request, bm_id, caller, value
+from tests.support.waiting import until
 
 SETTINGS = Settings()
 
@@ -286,6 +287,19 @@ async def test_an_idempotency_key_with_another_body_is_refused(pool: Pool) -> No
     with pytest.raises(IdempotencyKeyReused):
         await create(pool, 1, start=5, key=Key("k1", b"other"))
     assert await count(pool, "batch") == 1
+
+
+async def test_a_repeat_under_its_key_is_answered_though_its_time_is_over(pool: Pool) -> None:
+    await add_account(pool, credits=10)
+    key = Key("k", b"body")
+    soon = datetime.now(UTC) + timedelta(milliseconds=300)
+    request = batch_request(2, expires_at=soon)
+    first = await create_batch(pool, SETTINGS, caller(), request, key=key)
+    await until(lambda: datetime.now(UTC) > soon, 5, "the batch expires")
+    with pytest.raises(InvalidRequest):
+        await create_batch(pool, SETTINGS, caller(), request)
+    assert await create_batch(pool, SETTINGS, caller(), request, key=key) == Creation(first.batch_id, replayed=True)
+    assert await value(pool, "SELECT balance FROM account") == 8
 
 
 async def test_a_new_idempotency_key_on_an_equal_request_gets_the_existing_batch_and_keeps_it(pool: Pool) -> None:

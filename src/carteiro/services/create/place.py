@@ -48,6 +48,8 @@ async def create_batch(
     Locks, in this order: idempotency key, service, capacity meters, batch, account. Above ROWS_UNDER_LOCK the rows are
     loaded before, and a process killed in between leaves a draft, which the sweep collects.
     """
+    if key is not None and (earlier := await _find_under_key(pool, caller, key)) is not None:
+        return Creation(earlier, replayed=True)
     service, template = await read_ground(pool, caller, request)
     order = await asyncio.to_thread(make_order, request, service, template, settings, datetime.now(UTC))
     if len(order.rows) <= ROWS_UNDER_LOCK:
@@ -61,6 +63,27 @@ async def create_batch(
         if placed is None or placed.replayed:
             await discard_draft(pool, order.batch_id)
     return placed
+
+
+async def _find_under_key(pool: Pool, caller: Caller, key: Key) -> UUID | None:
+    """The batch of an earlier request under this key; one that is being placed is waited for.
+
+    Asked before anything is checked: what made the first request valid may be over by the time a client that got no
+    answer repeats it, such as `expires_at`. Raises IdempotencyKeyReused.
+    """
+    async with pool.connection() as conn:
+        await idempotency.lock_key(conn, caller.account_id, key.key)
+        return await _read_key(conn, caller, key)
+
+
+async def _read_key(conn: Connection, caller: Caller, key: Key) -> UUID | None:
+    used = await idempotency.find_key(conn, caller.account_id, key.key)
+    if used is None:
+        return None
+    request_hash, batch_id = used
+    if request_hash != key.request_hash:
+        raise IdempotencyKeyReused()
+    return batch_id
 
 
 async def _load(conn: Connection, caller: Caller, order: Order) -> list[int]:
@@ -105,13 +128,8 @@ async def _find_earlier(
     if key is not None:
         await idempotency.lock_key(conn, account_id, key.key)
     await claims.lock_service(conn, order.service.id)
-    if key is not None:
-        used = await idempotency.find_key(conn, account_id, key.key)
-        if used is not None:
-            request_hash, batch_id = used
-            if request_hash != key.request_hash:
-                raise IdempotencyKeyReused()
-            return batch_id
+    if key is not None and (earlier := await _read_key(conn, caller, key)) is not None:
+        return earlier
     owner = await idempotency.claim_signature(
         conn, account_id, order.draft.request_signature, order.batch_id, ttl_s=settings.signature_ttl_s
     )
