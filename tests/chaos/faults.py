@@ -33,7 +33,7 @@ class Fault:
     does: ClassVar[str]
     every_s: ClassVar[tuple[float, float]]
     proxied: ClassVar[bool] = False
-    """Workers reach Postgres through the proxy."""
+    """Workers, all but one, reach Postgres through the proxy."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(f"{seed}-{self.name}")
@@ -190,7 +190,7 @@ class Truncate(Fault):
 
 class Cut(Fault):
     name = "cut"
-    does = "workers cut off from Postgres beyond their lease, without a reset; then bytes arrive late, or a reset"
+    does = "three of four workers cut off from Postgres beyond their lease, without a word; then late bytes, or a reset"
     every_s = (2.0, 5.0)
     proxied = True
 

@@ -15,7 +15,7 @@ class Proxy:
         self._upstream_port = upstream_port
         self._flowing = asyncio.Event()
         self._flowing.set()
-        self._lines: set[asyncio.Task[None]] = set()
+        self._writers: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
         self.port = 0
 
@@ -27,8 +27,7 @@ class Proxy:
     async def __aexit__(self, *_: object) -> None:
         assert self._server is not None
         self._server.close()
-        self._reset()
-        await asyncio.gather(*self._lines, return_exceptions=True)
+        self.mend(reset=True)
 
     def cut(self) -> None:
         """From now on no byte passes, in either direction; new connections are taken and hear nothing."""
@@ -39,40 +38,36 @@ class Proxy:
         gone.
         """
         if reset:
-            self._reset()
+            for writer in self._writers:
+                _abort(writer)
         self._flowing.set()
 
-    def _reset(self) -> None:
-        for line in self._lines:
-            line.cancel()
-
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._lines.add(task)
-        writers = [writer]
+        writers = {writer}
+        self._writers |= writers
         try:
             await self._flowing.wait()
             up_reader, up_writer = await asyncio.open_connection("127.0.0.1", self._upstream_port)
-            writers.append(up_writer)
-            async with asyncio.TaskGroup() as both:
-                both.create_task(self._pass(reader, up_writer))
-                both.create_task(self._pass(up_reader, writer))
-        except* OSError:
+            writers.add(up_writer)
+            self._writers |= writers
+            await asyncio.gather(self._pass(reader, up_writer), self._pass(up_reader, writer))
+        except OSError:
             pass
         finally:
             for one in writers:
                 _abort(one)
-            self._lines.discard(task)
+            self._writers -= writers
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Until one side ends, which ends both."""
-        while data := await reader.read(CHUNK):
+        try:
+            while data := await reader.read(CHUNK):
+                await self._flowing.wait()
+                writer.write(data)
+                await writer.drain()
             await self._flowing.wait()
-            writer.write(data)
-            await writer.drain()
-        await self._flowing.wait()
-        raise ConnectionResetError
+        finally:
+            _abort(writer)
 
 
 def _abort(writer: asyncio.StreamWriter) -> None:

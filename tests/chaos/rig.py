@@ -97,7 +97,7 @@ class Rig:
 async def running_rig(
     home: Path, *, seed: int, proxied: bool = False, worker_environments: Mapping[int, Mapping[str, str]] | None = None
 ) -> AsyncIterator[Rig]:
-    """Everything started and ready. `proxied`: workers reach Postgres through the rig's proxy.
+    """Everything started and ready. `proxied`: all workers but the last reach Postgres through the rig's proxy.
     `worker_environments`: more variables of single workers, by their place.
     """
     home.mkdir(parents=True, exist_ok=True)
@@ -105,7 +105,9 @@ async def running_rig(
         cluster = stack.enter_context(_cluster(free_port()))
         migrate(cluster.dsn())
         proxy = await stack.enter_async_context(Proxy(cluster.port)) if proxied else None
-        worker_dsn = _through(cluster, proxy) if proxy else cluster.dsn()
+        worker_dsns = [cluster.dsn()] * WORKERS
+        if proxy is not None:
+            worker_dsns[:-1] = [_through(cluster, proxy)] * (WORKERS - 1)
         ports = [free_port() for _ in range(APIS)]
         urls = [f"http://127.0.0.1:{port}" for port in ports]
         environment = {**SETTINGS, "INFOBIP_KEY": "any", "CARTEIRO_PUBLIC_URL": urls[0]}
@@ -124,7 +126,7 @@ async def running_rig(
         more = worker_environments or {}
         workers = [
             processes.start("worker", environment={"CARTEIRO_DATABASE_URL": worker_dsn, **more.get(place, {})})
-            for place in range(WORKERS)
+            for place, worker_dsn in enumerate(worker_dsns)
         ]
         await simulated.ready_at(f"{simulator.url}/_sim/health")
         for api, url in zip(apis, urls, strict=True):
