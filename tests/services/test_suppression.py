@@ -239,7 +239,7 @@ def test_nothing_is_withdrawn_beyond_the_last_slot() -> None:
         return type("Row", (), {"seq": seq})()
 
     listed = [row(seq) for seq in range(1, 7)]
-    ready = Ready(listed, [(listed[1], None), (listed[3], None)], {5: "MISSING"}, [1, 3, 6], 24)  # type: ignore[list-item]
+    ready = Ready(listed, [(listed[1], None), (listed[3], None)], {5: "MISSING"}, [1, 3, 6], [], 24)  # type: ignore[list-item]
     ready.keep_first(1)
     assert ([row.seq for row in ready.rows], ready.suppressed, ready.guarded) == ([1, 2, 3], [1, 3], {})
 
