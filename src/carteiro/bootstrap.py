@@ -95,7 +95,7 @@ async def run_worker(settings: Settings) -> None:
             "apply_receipts": partial(receive.apply_all, pool, _parser, stop_words=StopWords(settings.stop_words)),
             "send_callbacks": partial(callback.send_due, pool, settings),
             "reconcile": partial(reconcile_unknown, pool, settings, providers.of_service),
-            "retention": partial(retention.retain, pool, settings),
+            "retention": partial(retention.retain_when_free, pool, settings),
             "sync": partial(sync.sync_when_due, pool, settings, providers.of_service, worker_id),
         }
         sweeper = Sweeper(

@@ -19,6 +19,9 @@ COMMANDS: dict[str, str] = {
     "serve": "carteiro.cli.serve:serve",
     "worker": "carteiro.cli.worker:worker",
     "simulator": "carteiro.cli.simulator:simulator",
+    "sync": "carteiro.cli.sync:sync",
+    "retention": "carteiro.cli.retention:retention",
+    "erase": "carteiro.cli.erase:erase",
     "audit": "carteiro.cli.audit:audit",
     "docs": "carteiro.cli.docs:docs",
 }

@@ -2,14 +2,10 @@
 
 from collections.abc import Iterable
 
-import structlog
-
 from carteiro.domain.capacity import ManagerMeter, cut_holds
 from carteiro.settings import Settings
 from carteiro.storage import capacity, sync
 from carteiro.storage.pool import Connection
-
-log = structlog.get_logger(__name__)
 
 
 async def lock_managers(conn: Connection, settings: Settings, managers: Iterable[str]) -> None:
@@ -38,5 +34,4 @@ async def fit_holds(conn: Connection, settings: Settings, managers: Iterable[str
         await capacity.cut_holds(conn, owner, cuts)
         if cuts:
             cut[owner] = sum(cuts.values())
-            log.warning("holds_cut", business_manager_id=owner, units=cut[owner], batches=len(cuts))
     return cut

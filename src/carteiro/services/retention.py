@@ -47,6 +47,17 @@ class RetentionReport:
     """Rows deleted, by kind."""
 
 
+async def retain_when_free(pool: Pool, settings: Settings) -> None:
+    """What a worker does every hour, if no other process is at it."""
+    report = await retain(pool, settings)
+    if report is None:
+        return
+    if report.dropped or report.kept:
+        log.info("retained", dropped=report.dropped, kept=report.kept)
+    if report.busy:
+        log.warning("partitions_busy", partitions=report.busy)
+
+
 async def retain(pool: Pool, settings: Settings, *, dry_run: bool = False) -> RetentionReport | None:
     """Let go of what is old enough. None: another process is at it. Killed anywhere, the next run goes on.
 
@@ -65,8 +76,6 @@ async def retain(pool: Pool, settings: Settings, *, dry_run: bool = False) -> Re
         finally:
             if not conn.broken:
                 await retention.unlock(conn)
-    if report.dropped or report.kept or report.busy:
-        log.info("retained", dropped=report.dropped, kept=report.kept, busy=report.busy, dry_run=dry_run)
     return report
 
 
@@ -121,10 +130,9 @@ async def _drop(conn: Connection, leftover: Leftover) -> bool:
             leftover = _again(leftover, await retention.read_decided(conn))
         try:
             await retention.drop(conn, leftover, lock_timeout_s=LOCK_TIMEOUT_S)
-        except (LockNotAvailable, DeadlockDetected) as error:
-            log.warning("partition_busy", partition=leftover.partition.name, error=type(error).__name__)
-        else:
-            return True
+        except (LockNotAvailable, DeadlockDetected):
+            continue
+        return True
     return False
 
 

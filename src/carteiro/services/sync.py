@@ -50,7 +50,11 @@ async def sync_when_due(pool: Pool, settings: Settings, provider_for: ProviderFo
         if not await sync.take_lead(conn, holder, lease_s=min(LEASE_S, settings.sync_every_s)):
             return None
     report = await sync_now(pool, settings, provider_for)
-    if not report.unanswered:
+    if report.changes:
+        log.info("synced", changes=report.changes)
+    if report.unanswered:
+        log.warning("sync_unanswered", unanswered=report.unanswered)
+    else:
         async with pool.connection() as conn:
             await sync.rest_until_due(conn, holder, rest_s=settings.sync_every_s)
     return report
@@ -71,11 +75,8 @@ async def sync_now(pool: Pool, settings: Settings, provider_for: ProviderFor) ->
             await _sync_connection(pool, settings, provider, senders, report)
         except (StatesUnreadable, LookupError, ValueError, TimeoutError) as error:
             report.unanswered.append(f"service {service_id}: {error.args[0] if error.args else type(error).__name__}")
-            log.warning("sync_unanswered", service_id=service_id, error=type(error).__name__)
     if report.freed:
         await wake_waiting(pool, report.freed)
-    if report.changes:
-        log.info("synced", changes=report.changes)
     return report
 
 
