@@ -76,7 +76,8 @@ class BatchController(Controller):
                     Parameter(
                         "Idempotency-Key",
                         "header",
-                        "Any printable ASCII. The same key with the same body gets the same batch for as long as its messages are kept.",
+                        "Any printable ASCII. The same key with the same body gets the same batch, for as long as its "
+                        "messages are kept.",
                         {"type": "string", "minLength": 1, "maxLength": KEY_MAX},
                     ),
                 ),
