@@ -586,3 +586,23 @@ async def test_a_webhook_stops_a_template(pool: Pool) -> None:
         "applied template",
         "ignored item",
     ]
+
+
+async def test_a_word_from_the_future_does_not_count_for_ever(pool: Pool) -> None:
+    await add_catalog(pool)
+    await notice(pool, at=await value(pool, "SELECT clock_timestamp() + interval '10 years'"))
+    await notice(pool, word="APPROVED", usable=True)
+    assert await submission(pool) == "APPROVED"
+
+
+async def test_a_notice_that_comes_during_a_sync_is_followed_by_another(pool: Pool) -> None:
+    await apply_catalog(pool, catalog_text(bms=2).replace("_v2", "_v1"))
+    station = bench(pool)
+    say(station, sender_id(1))
+
+    async def provider_for(_service_id: str) -> FakeProvider:
+        await notice(pool)
+        return station.provider
+
+    assert await sync_when_due(pool, replace(station.settings, sync_every_s=900.0), provider_for, "w1") is not None
+    assert await is_due(pool)

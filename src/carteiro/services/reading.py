@@ -75,10 +75,9 @@ async def read_messages(
     async with pool.connection() as conn:
         if await batches.read_owner(conn, batch_id) != account_id:
             raise NotFound("There is no such batch in this account.")
-        page = await messages.read_page(conn, batch_id, after_seq=after_seq, status=status, limit=limit)
-        if not page and await retention.is_dropped(conn, batch_id):
+        if await retention.is_dropped(conn, batch_id):
             raise Gone("The batch's messages were dropped for their age. Its counts and its money are kept.")
-        return page
+        return await messages.read_page(conn, batch_id, after_seq=after_seq, status=status, limit=limit)
 
 
 async def read_capacity(pool: Pool, account_id: str, settings: Settings) -> list[ManagerCapacity]:

@@ -55,7 +55,7 @@ async def take_lead(conn: AsyncConnection[Any], holder: str, *, lease_s: float) 
 
 
 async def rest_until_due(conn: AsyncConnection[Any], holder: str, *, rest_s: float) -> None:
-    """The holder has synced: it is due again after `rest_s`. Not while another syncs, or a notice made it due."""
+    """The holder has synced: it is due again after `rest_s`; at once where a notice made it due meanwhile."""
     await conn.execute(SQL.rest_until, {"holder": holder, "rest_s": rest_s})
 
 

@@ -8,10 +8,8 @@ WHERE l.until <= clock_timestamp()
 RETURNING true
 
 -- name: rest_until
-INSERT INTO lead AS l (name, holder, until)
-VALUES ('sync', %(holder)s, clock_timestamp() + make_interval(secs => %(rest_s)s))
-ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until
-WHERE l.holder = excluded.holder OR l.until <= clock_timestamp()
+-- Not where the row is gone: a notice made it due while the sync was under way.
+UPDATE lead SET until = clock_timestamp() + make_interval(secs => %(rest_s)s) WHERE name = 'sync' AND holder = %(holder)s
 
 -- name: make_due
 DELETE FROM lead WHERE name = 'sync'
@@ -66,18 +64,20 @@ FROM old WHERE bm.id = old.id
 RETURNING old.daily_limit_synced, bm.daily_limit_synced, old.limit_note, bm.limit_note, old.daily_limit_override
 
 -- name: note_templates
--- STOPPED is the word of a refusal or of an operator, and only an operator takes it back.
+-- STOPPED is the word of a refusal or of an operator, and only an operator takes it back. Nothing was said in the future: such a word
+-- would count for ever.
 WITH told AS (
-    SELECT * FROM unnest(%(names)s::text[], %(languages)s::text[], %(words)s::text[], %(usable)s::bool[], %(ids)s::text[])
+    SELECT *, least(%(at)s, clock_timestamp()) AS at
+    FROM unnest(%(names)s::text[], %(languages)s::text[], %(words)s::text[], %(usable)s::bool[], %(ids)s::text[])
         AS t (name, language, word, usable, template_id)
 ), old AS MATERIALIZED (
-    SELECT s.id, s.status, t.word, t.usable, t.template_id, t.name, t.language
+    SELECT s.id, s.status, t.word, t.usable, t.template_id, t.name, t.language, t.at
     FROM submission s JOIN template b ON b.id = s.template_id
     JOIN told t ON t.name = s.physical_name AND t.language = b.language
-    WHERE s.business_manager_id = %(business_manager_id)s AND (s.provider_at IS NULL OR s.provider_at <= %(at)s)
+    WHERE s.business_manager_id = %(business_manager_id)s AND (s.provider_at IS NULL OR s.provider_at <= t.at)
     ORDER BY s.id FOR NO KEY UPDATE OF s
 )
-UPDATE submission s SET provider_status = old.word, provider_at = %(at)s,
+UPDATE submission s SET provider_status = old.word, provider_at = old.at,
     provider_template_id = coalesce(old.template_id, s.provider_template_id),
     status = CASE WHEN s.status = 'STOPPED' THEN s.status WHEN old.usable THEN 'APPROVED' ELSE old.word END
 FROM old WHERE s.id = old.id
