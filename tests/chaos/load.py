@@ -58,6 +58,8 @@ class Loader:
         self._sizes = random.Random(f"{self.seed}-sizes")
         self._choices = random.Random(f"{self.seed}-choices")
         self._next_phone = 0
+        self._busy: set[UUID] = set()
+        """Batches with an order under way, or with one that nobody knows the end of: it may be carried out late."""
         self._stopping = asyncio.Event()
         self._clients = [
             httpx.AsyncClient(
@@ -140,31 +142,32 @@ class Loader:
         async with asyncio.TaskGroup() as tasks:
             while not self._stopping.is_set():
                 await self._rest(self._choices.uniform(0.2, 1.0))
-                alive = [request.batch_id for request in self.posted[-12:] if request.batch_id is not None]
-                if alive:
-                    tasks.create_task(self._halt(self._choices.choice(alive)))
+                alive = {request.batch_id for request in self.posted[-12:] if request.batch_id is not None}
+                if free := sorted(alive - self._busy):
+                    tasks.create_task(self._halt(self._choices.choice(free)))
 
     async def _halt(self, batch_id: UUID) -> None:
+        self._busy.add(batch_id)
         if self._choices.random() < 0.25:
             if await self._control(batch_id, "cancel"):
                 self.halts.append(Halt(batch_id, "cancel", time.monotonic_ns()))
             return
-        if await self._control(batch_id, "pause"):
+        done = await self._control(batch_id, "pause")
+        if done:
             halt = Halt(batch_id, "pause", time.monotonic_ns())
             self.halts.append(halt)
             await self._rest(self._choices.uniform(0.2, 3.0))
-            # Another one may have resumed it: nothing is said of what comes after the first.
-            for other in self.halts:
-                if other.batch_id == batch_id and other.what == "pause" and other.resumed_ns is None:
-                    other.resumed_ns = time.monotonic_ns()
-            await self._control(batch_id, "resume")
+            halt.resumed_ns = time.monotonic_ns()
+            done = await self._control(batch_id, "resume")
+        if done is not None:
+            self._busy.discard(batch_id)
 
-    async def _control(self, batch_id: UUID, what: str) -> bool:
-        """Whether it was done; an illegal change, and no answer, are not."""
+    async def _control(self, batch_id: UUID, what: str) -> bool | None:
+        """Whether it was done: not if it was illegal by then. None: nobody knows."""
         answer = await self._ask(f"/batches/{batch_id}/{what}", {}, {})
         if answer is not None and answer.status_code not in (200, 409):
             self.findings.append(f"{what} of {batch_id} was answered with {answer.status_code}: {answer.text}")
-        return answer is not None and answer.status_code == 200
+        return None if answer is None else answer.status_code == 200
 
     async def _ask(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> httpx.Response | None:
         """None: no answer, or one that says to try again."""
