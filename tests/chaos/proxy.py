@@ -16,6 +16,7 @@ class Proxy:
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._writers: set[asyncio.StreamWriter] = set()
+        self._lines: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self.port = 0
 
@@ -28,6 +29,7 @@ class Proxy:
         assert self._server is not None
         self._server.close()
         self.mend(reset=True)
+        await asyncio.gather(*self._lines)
 
     def cut(self) -> None:
         """From now on no byte passes, in either direction; new connections are taken and hear nothing."""
@@ -43,6 +45,9 @@ class Proxy:
         self._flowing.set()
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._lines.add(task)
         writers = {writer}
         self._writers |= writers
         try:
@@ -57,6 +62,7 @@ class Proxy:
             for one in writers:
                 _abort(one)
             self._writers -= writers
+            self._lines.discard(task)
 
     async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Until one side ends, which ends both."""
