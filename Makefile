@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 PROCESSES ?= 2
+MINUTES ?= 30
 BIN := .venv/bin
 STAMP := .venv/.installed
 PYTEST := $(BIN)/pytest -n $(PROCESSES) --dist worksteal
@@ -55,5 +56,6 @@ audit: $(STAMP) ## check every promise on the database of CARTEIRO_DATABASE_URL
 bench: $(STAMP) ## measure throughput on this machine (see docs/benchmarks.md)
 	$(BIN)/python -m tests.benchmarks
 
-chaos: $(STAMP) ## kill workers, Postgres and connections under load
+chaos: $(STAMP) ## break everything in turn under load for MINUTES (30), and write down what came of it
 	$(BIN)/pytest -m chaos
+	$(BIN)/python -m tests.chaos --minutes $(MINUTES)

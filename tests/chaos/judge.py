@@ -41,6 +41,8 @@ class Verdict:
     calls: int
     unknown: int
     """Times that a message's outcome was unknown."""
+    lapsed: int
+    """Of these, because a lease had lapsed."""
     apart: int
     """Calls of a frozen worker that were past their last check: listed, not judged."""
     recovery_s: float | None
@@ -114,6 +116,7 @@ async def judge(rig: Rig, loader: Loader) -> Verdict:
         messages=len(book.messages),
         calls=len(evidence),
         unknown=book.unknown,
+        lapsed=book.lapsed,
         apart=len(thawed),
         recovery_s=_recovery_s(evidence, rig),
     )

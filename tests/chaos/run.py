@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.chaos.faults import chosen
+from tests.chaos.faults import RollingStop, chosen
 from tests.chaos.judge import Verdict, judge
 from tests.chaos.load import Loader
 from tests.chaos.rig import Rig, running_rig
@@ -52,6 +52,8 @@ async def run(faults: str, seed: int, home: Path, *, load_s: float = LOAD_S) -> 
         findings = list(verdict.findings)
         if not drained:
             findings.append(f"not settled within {DRAIN_S:g} s after the last fault\n{rig.log_tails()}")
+        if faults == RollingStop.name and verdict.lapsed:
+            findings.append(f"{verdict.lapsed} messages were left under a lease by workers that were asked to stop")
         for child in rig.processes:
             if not child.running:
                 findings.append(f"{child.name} is not running: {child.returncode}\n{child.log_tail(1_000)}")
