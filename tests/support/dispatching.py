@@ -15,10 +15,12 @@ from carteiro.domain.outcomes import (
     Ambiguous,
     Fact,
     FactKind,
+    FreeForm,
     NotSent,
     Outcome,
     Outgoing,
     Parsed,
+    followup_key,
     message_key,
 )
 from carteiro.domain.standing import SenderState, TemplateState
@@ -68,6 +70,8 @@ class FakeProvider:
     log_reachable: bool = True
     name: str = "infobip"
     calls: list[Call] = field(default_factory=list)
+    free_calls: list[FreeForm] = field(default_factory=list)
+    free_answer: Callable[[FreeForm], Outcome] = lambda message: Accepted(followup_key(message.batch_id, message.seq))
     taken: dict[MessageId, FactKind] = field(default_factory=dict)
     """What the log knows."""
     states_readable: bool = True
@@ -93,6 +97,13 @@ class FakeProvider:
             return outcome
         finally:
             self.in_flight -= 1
+
+    async def submit_free(self, message: FreeForm) -> Outcome:
+        self.free_calls.append(message)
+        outcome = self.free_answer(message)
+        if self.latency_s:
+            await asyncio.sleep(self.latency_s)
+        return outcome
 
     async def look_up(self, ids: Sequence[MessageId]) -> LookUp:
         if not self.log_reachable:

@@ -98,6 +98,8 @@ class Fact:
     provider_id: str | None = None
     code: str | None = None
     failure: Kind | None = None
+    followup: bool = False
+    """It speaks of the message's follow-up, not of the message itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +109,16 @@ class Inbound:
     phone: str | None = field(repr=False)
     """International digits, perhaps without the ninth one; None where WhatsApp hides the number."""
     text: str = field(repr=False)
-    """What was written, or the title of the button or list row that was chosen."""
+    """What was written, or the title of the button or list row that was chosen; empty where it has no words."""
     at: datetime | None
+    message_id: str | None = None
+    """The provider's id of what was written: the same each time it is told."""
+    context_id: str | None = None
+    """The id of the message that it answers: ours (`message_key`, `followup_key`) or the provider's; None: not said."""
+    sender: str | None = None
+    """Which of our numbers received it, as the provider names it."""
+    is_button: bool = False
+    """A button or a row of a list was chosen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +167,25 @@ class Outgoing:
     notify_url: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class FreeForm:
+    """A text or media to a contact who wrote to us less than 24 hours ago: the follow-up of a message."""
+
+    batch_id: UUID
+    seq: int
+    """Of the message that it follows."""
+    sender: str
+    """As the provider names it."""
+    to: str = field(repr=False)
+    """E.164 digits without the plus."""
+    text: str | None = field(default=None, repr=False)
+    media: Mapping[str, str] | None = field(default=None, repr=False)
+    """Instead of a text: {"type": "IMAGE"|"VIDEO"|"DOCUMENT", "mediaUrl": ..., "caption": ..., "filename": ...}, the
+    last two optional, a file name only of a document.
+    """
+    notify_url: str | None = None
+
+
 def message_key(batch_id: UUID, seq: int) -> str:
     """Our id for a message at the provider: a receipt can always be traced to its row, and the log can be asked for
     it.
@@ -173,3 +202,13 @@ def parse_message_key(key: str) -> tuple[UUID, int] | None:
         return UUID(hex=head), int(tail)
     except ValueError:
         return None
+
+
+def followup_key(batch_id: UUID, seq: int) -> str:
+    """Our id for a message's follow-up at the provider."""
+    return f"{message_key(batch_id, seq)}f"
+
+
+def parse_followup_key(key: str) -> tuple[UUID, int] | None:
+    """The inverse of `followup_key`; None for any other id, a message's own included."""
+    return parse_message_key(key[:-1]) if key.endswith("f") else None

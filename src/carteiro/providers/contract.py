@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol
 from uuid import UUID
 
-from carteiro.domain.outcomes import Fact, Outcome, Outgoing, Parsed
+from carteiro.domain.outcomes import Fact, FreeForm, Outcome, Outgoing, Parsed
 from carteiro.domain.standing import SenderState, TemplateState
 
 MessageId = tuple[UUID, int]
@@ -47,6 +47,10 @@ class Provider(Protocol):
         No expected failure is raised. Little more than the encoding comes before the write, so that a check made by
         the caller right before is still true when the bytes leave.
         """
+        ...
+
+    async def submit_free(self, message: FreeForm) -> Outcome:
+        """Send one message that is no template, once, under its `followup_key`. No expected failure is raised."""
         ...
 
     async def look_up(self, ids: Sequence[MessageId]) -> LookUp:

@@ -112,7 +112,9 @@ async def _apply(
                 Receipt(payload, Result.APPLIED, "template", at=state.at, code=state.word) for state in parsed.templates
             ]
         for fact in parsed.facts:
-            if 0 < fact.seq <= SEQ_MAX:
+            if fact.followup:
+                told.append(Receipt(payload, Result.IGNORED, fact.kind, fact.batch_id, fact.seq, fact.at, fact.code))
+            elif 0 < fact.seq <= SEQ_MAX:
                 items.append(_Item(payload, _cleaned(fact)))
             else:
                 key = message_key(fact.batch_id, fact.seq)

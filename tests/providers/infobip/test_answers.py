@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from carteiro.domain.outcomes import Accepted, Ambiguous, Kind, NotSent, Outcome, Rejected, Throttled, message_key
-from carteiro.providers.infobip.answers import read_answer, read_retry_after
+from carteiro.providers.infobip.answers import read_answer
 from carteiro.providers.infobip.codes import ERRORS, STATUSES, Progress
+from carteiro.providers.transport import read_retry_after
 from tests.providers.infobip.reports import BATCH, error, status
 
 KEY = message_key(BATCH, 1)

@@ -5,7 +5,18 @@ from typing import Any
 
 import pytest
 
-from carteiro.domain.outcomes import Accepted, Ambiguous, Kind, NotSent, Outcome, Rejected, Throttled, message_key
+from carteiro.domain.outcomes import (
+    Accepted,
+    Ambiguous,
+    FreeForm,
+    Kind,
+    NotSent,
+    Outcome,
+    Rejected,
+    Throttled,
+    followup_key,
+    message_key,
+)
 from carteiro.providers.contract import Provider
 from carteiro.providers.registry import open_provider
 from carteiro.providers.simulator.magic import MAGIC
@@ -290,3 +301,31 @@ async def test_a_magic_number_and_what_it_means(digits: str, provider: Provider)
 @pytest.mark.parametrize("digits", REPORTED_LATER)
 async def test_a_magic_number_for_reports_lets_the_send_through(digits: str, provider: Provider) -> None:
     assert await submit(provider, 1, f"551191234{digits}") == Accepted(KEY)
+
+
+FREE: dict[str, dict[str, Any]] = {
+    "text": {"text": "Recebido!"},
+    "image": {"media": {"type": "IMAGE", "mediaUrl": "https://example.com/1.png", "caption": "Mapa"}},
+    "video": {"media": {"type": "VIDEO", "mediaUrl": "https://example.com/1.mp4"}},
+    "document": {"media": {"type": "DOCUMENT", "mediaUrl": "https://example.com/1.pdf", "filename": "1.pdf"}},
+}
+
+
+def free_form(to: str = "5531987650001", **said: Any) -> FreeForm:
+    return FreeForm(BATCH, 1, "5511400012345", to, **(said or FREE["text"]))
+
+
+@pytest.mark.parametrize("kind", FREE)
+async def test_a_message_that_is_no_template_is_sent_under_its_own_key(
+    kind: str, provider: Provider, simulator: Driver
+) -> None:
+    assert await provider.submit_free(free_form(**FREE[kind])) == Accepted(followup_key(BATCH, 1))
+    (call,) = await simulator.calls()
+    said = FREE[kind].get("text") or FREE[kind]["media"]["mediaUrl"]
+    assert (call["message_id"], call["template"], call["placeholders"]) == (followup_key(BATCH, 1), "", [said])
+
+
+@pytest.mark.parametrize("digits", MAGIC_OUTCOMES)
+async def test_faults_mean_the_same_where_it_is_no_template(digits: str, provider: Provider) -> None:
+    outcome = await provider.submit_free(free_form(f"551191234{digits}"))
+    assert type(outcome) is MAGIC_OUTCOMES[digits][0]

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
@@ -7,9 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carteiro.domain.outcomes import Fact, FactKind, Inbound, Kind, Outgoing, Parsed, Preference
+from carteiro.domain.outcomes import (
+    Fact,
+    FactKind,
+    Inbound,
+    Kind,
+    Outgoing,
+    Parsed,
+    Preference,
+    followup_key,
+    message_key,
+)
+from carteiro.providers.foreign import read_time
 from carteiro.providers.infobip.codec import encode_send, parse_log_row, parse_webhook
-from carteiro.providers.infobip.foreign import read_time
 from tests.providers.infobip.reports import BATCH, SENDER, delivery, inbound, log_row, seen
 
 SENT_AT = datetime(2026, 12, 1, 13, 0, 0, 120_000, UTC)
@@ -139,8 +150,19 @@ def test_a_report_is_a_fact(name: str) -> None:
     assert parse_webhook(payload(item)) == Parsed(facts=(fact,))
 
 
+def test_a_report_on_a_follow_up_says_so() -> None:
+    key = followup_key(BATCH, 1)
+    reports = payload(delivery(messageId=key), seen(messageId=key), delivery())
+    parsed = parse_webhook(reports)
+    assert parsed.facts == (
+        replace(DELIVERED, followup=True),
+        Fact(BATCH, 1, FactKind.SEEN, SEEN_AT, followup=True),
+        DELIVERED,
+    )
+
+
 IGNORED: dict[str, bytes] = {
-    "inbound image": payload(inbound(type="IMAGE", url="https://example.com/1", caption="Parar")),
+    "inbound order": payload(inbound(type="ORDER", catalogId="1")),
     "inbound reaction": payload(inbound(type="REACTION", emoji="x")),
     "inbound text without text": payload(inbound(type="TEXT", text=None)),
     "inbound message that is none": payload(inbound() | {"message": "PARAR"}),
@@ -158,26 +180,30 @@ def test_what_we_do_not_act_on_is_counted(name: str) -> None:
 
 
 RECEIVED_AT = datetime(2026, 12, 1, 13, 9, 10, tzinfo=UTC)
+WRITTEN = Inbound("5531987650001", "PARAR", RECEIVED_AT, message_id="wamid.HBgMNTUzMTk4NzY1MDAwMRUC", sender=SENDER)
+CHOSEN = replace(WRITTEN, text="Parar", is_button=True)
 INBOUND: dict[str, tuple[dict[str, Any], Inbound]] = {
-    "text": (inbound(), Inbound("5531987650001", "PARAR", RECEIVED_AT)),
-    "button of a template": (
-        inbound(type="BUTTON", text="Parar", payload="optout"),
-        Inbound("5531987650001", "Parar", RECEIVED_AT),
+    "text": (inbound(), WRITTEN),
+    "button of a template": (inbound(type="BUTTON", text="Parar", payload="optout"), CHOSEN),
+    "chosen button": (inbound(type="INTERACTIVE_BUTTON_REPLY", id="1", title="Parar"), CHOSEN),
+    "chosen row": (inbound(type="INTERACTIVE_LIST_REPLY", id="1", title="Parar", description="2a via"), CHOSEN),
+    "image": (inbound(type="IMAGE", url="https://example.com/1", caption="Parar"), replace(WRITTEN, text="Parar")),
+    "sound": (inbound(type="AUDIO", url="https://example.com/1"), replace(WRITTEN, text="")),
+    "answer to one of ours": (
+        inbound(type="TEXT", text="PARAR", context={"from": SENDER, "id": "wamid.1"})
+        | {"pairedMessageId": message_key(BATCH, 7)},
+        replace(WRITTEN, context_id=message_key(BATCH, 7)),
     ),
-    "chosen button": (
-        inbound(type="INTERACTIVE_BUTTON_REPLY", id="1", title="Parar"),
-        Inbound("5531987650001", "Parar", RECEIVED_AT),
+    "answer to one that is only WhatsApp's": (
+        inbound(type="TEXT", text="PARAR", context={"from": SENDER, "id": "wamid.1"}),
+        replace(WRITTEN, context_id="wamid.1"),
     ),
-    "chosen row": (
-        inbound(type="INTERACTIVE_LIST_REPLY", id="1", title="Sair", description="Segunda via"),
-        Inbound("5531987650001", "Sair", RECEIVED_AT),
-    ),
-    "hidden number": (inbound() | {"from": "BR.902"}, Inbound(None, "PARAR", RECEIVED_AT)),
+    "hidden number": (inbound() | {"from": "BR.902"}, replace(WRITTEN, phone=None)),
     "hidden number that the contact tells": (
         inbound() | {"from": "BR.902", "contact": {"phoneNumber": "553187650001"}},
-        Inbound("553187650001", "PARAR", RECEIVED_AT),
+        replace(WRITTEN, phone="553187650001"),
     ),
-    "no time": (inbound() | {"receivedAt": None}, Inbound("5531987650001", "PARAR", None)),
+    "no time": (inbound() | {"receivedAt": None}, replace(WRITTEN, at=None)),
 }
 
 

@@ -27,10 +27,9 @@ async def post(simulator: Driver, *messages: Any, **more: Any) -> httpx.Response
 
 async def test_many_messages_in_one_request(simulator: Driver) -> None:
     await simulator.add_fault({"answer": "reject", "status_id": 52}, to="0002")
-    response = await post(simulator, message(1), message(2), message(3, messageId=None), bulkId="b")
+    response = await post(simulator, message(1), message(2), message(3, messageId=None))
     assert response.status_code == 200
     answer = response.json()
-    assert answer["bulkId"] == "b"
     assert [row["to"] for row in answer["messages"]] == ["5511900000001", "5511900000002", "5511900000003"]
     assert [row["status"]["id"] for row in answer["messages"]] == [7, 52, 7]
     assert [row["status"]["groupId"] for row in answer["messages"]] == [1, 5, 1]

@@ -2,22 +2,15 @@
 
 import re
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 from carteiro.domain.outcomes import Accepted, Ambiguous, Kind, NotSent, Outcome, Rejected, Throttled
+from carteiro.providers.foreign import decode_json, detail_of, rows_of
 from carteiro.providers.infobip.codec import read_status
 from carteiro.providers.infobip.codes import Progress
-from carteiro.providers.infobip.foreign import decode_json, rows_of
+from carteiro.providers.transport import read_retry_after
 
-RETRY_AFTER_MAX_S = 900.0
-
-_SECONDS = re.compile(r"\d{1,18}(\.\d{1,9})?", re.ASCII)
 _NO_SUCH_TEMPLATE = re.compile(r"template\b.*\bnot found", re.IGNORECASE)
-# What a provider quotes back may hold a phone.
-_LONG_NUMBER = re.compile(r"\d{6,}")
-_DETAIL_MAX = 200
 _NO_ENVELOPE = "no envelope"
 
 
@@ -28,22 +21,14 @@ def read_answer(status: int, body: bytes, retry_after: str | None, keys: Sequenc
     return [_read_refusal(status, body, retry_after)] * len(keys)
 
 
-def read_retry_after(value: str | None) -> float | None:
-    """Seconds to wait, at most 15 minutes; None when the header says nothing useful: absent, unreadable, not ahead."""
-    if value is None:
-        return None
-    value = value.strip()
-    if _SECONDS.fullmatch(value):
-        wait_s = float(value)
-    else:
-        try:
-            until = parsedate_to_datetime(value)
-        except (ValueError, OverflowError):
-            return None
-        if until.tzinfo is None:
-            until = until.replace(tzinfo=UTC)
-        wait_s = (until - datetime.now(UTC)).total_seconds()
-    return min(wait_s, RETRY_AFTER_MAX_S) if wait_s > 0 else None
+def read_free_answer(status: int, body: bytes, retry_after: str | None, key: str) -> Outcome:
+    """Of a message that is no template: the answer is the row itself."""
+    if not 200 <= status < 300:
+        return _read_refusal(status, body, retry_after)
+    row = decode_json(body)
+    if not isinstance(row, dict) or row.get("messageId") != key:
+        return Ambiguous("MISSING_ROW", "2xx without a row for this message")
+    return _read_row(key, row)
 
 
 def _read_rows(body: bytes, keys: Sequence[str]) -> list[Outcome]:
@@ -112,11 +97,11 @@ def _read_envelope(body: bytes) -> str | None:
         name, text = error.get("messageId"), error.get("text")
         if not isinstance(name, str):
             return None
-        return _detail(name, text, *_validation_errors(error.get("validationErrors")))
+        return detail_of(name, text, *_validation_errors(error.get("validationErrors")))
     code = document.get("errorCode")
     if not isinstance(code, str):
         return None
-    return _detail(code, document.get("description"), *_violations(document.get("violations")))
+    return detail_of(code, document.get("description"), *_violations(document.get("violations")))
 
 
 def _validation_errors(errors: Any) -> list[str]:
@@ -128,8 +113,3 @@ def _validation_errors(errors: Any) -> list[str]:
 def _violations(rows: Any) -> list[str]:
     rows = rows if isinstance(rows, list) else []
     return [f"{row.get('property')}: {row.get('violation')}" for row in rows if isinstance(row, dict)]
-
-
-def _detail(*parts: Any) -> str:
-    text = "; ".join(str(part) for part in parts if part)
-    return _LONG_NUMBER.sub("...", text)[:_DETAIL_MAX]

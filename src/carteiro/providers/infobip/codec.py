@@ -5,6 +5,7 @@ next. Items are matched by our `messageId` only; phones may come back in another
 """
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -12,17 +13,20 @@ import msgspec
 from carteiro.domain.outcomes import (
     Fact,
     FactKind,
+    FreeForm,
     Inbound,
     Kind,
     Outgoing,
     Parsed,
     Preference,
+    followup_key,
     message_key,
+    parse_followup_key,
     parse_message_key,
 )
 from carteiro.providers.contract import MessageId
+from carteiro.providers.foreign import decode_json, read_digits, read_number, read_time, read_word, rows_of
 from carteiro.providers.infobip.codes import Meaning, Progress, meaning_of
-from carteiro.providers.infobip.foreign import decode_json, read_time, rows_of
 from carteiro.providers.infobip.states import read_template_update
 
 _encode = msgspec.json.Encoder().encode
@@ -30,8 +34,16 @@ _encode = msgspec.json.Encoder().encode
 # The defaults would rewrite the links in a message.
 _URL_OPTIONS = {"shortenUrl": False, "trackClicks": False}
 
-_WORDS = {"TEXT": "text", "BUTTON": "text", "INTERACTIVE_BUTTON_REPLY": "title", "INTERACTIVE_LIST_REPLY": "title"}
-"""Where each type of inbound message has its words."""
+_BUTTONS = {"BUTTON": "text", "INTERACTIVE_BUTTON_REPLY": "title", "INTERACTIVE_LIST_REPLY": "title"}
+_WORDS = {
+    **_BUTTONS,
+    "TEXT": "text",
+    "IMAGE": "caption",
+    "VIDEO": "caption",
+    "DOCUMENT": "caption",
+    **dict.fromkeys(("AUDIO", "VOICE", "STICKER", "LOCATION", "CONTACT"), ""),
+}
+"""The types of inbound messages that are an answer of the contact, each with the field that holds its words."""
 
 
 def encode_send(messages: Sequence[Outgoing]) -> bytes:
@@ -55,6 +67,28 @@ def _message(message: Outgoing) -> dict[str, Any]:
     if message.notify_url is not None:
         row["notifyUrl"] = message.notify_url
     return row
+
+
+def free_form_type(message: FreeForm) -> str:
+    """text, image, video or document: the end of the address it is posted to."""
+    return "text" if message.media is None else message.media["type"].lower()
+
+
+def encode_free(message: FreeForm) -> bytes:
+    """The body of `POST /whatsapp/1/message/{type}`."""
+    content: dict[str, Any] = {"text": message.text}
+    if message.media is not None:
+        content = {name: value for name, value in message.media.items() if name != "type"}
+    row: dict[str, Any] = {
+        "from": message.sender,
+        "to": message.to,
+        "messageId": followup_key(message.batch_id, message.seq),
+        "content": content,
+        "urlOptions": _URL_OPTIONS,
+    }
+    if message.notify_url is not None:
+        row["notifyUrl"] = message.notify_url
+    return _encode(row)
 
 
 def parse_webhook(body: bytes) -> Parsed:
@@ -98,7 +132,7 @@ def _read_notice(document: Any) -> Parsed:
     if status not in ("stop", "resume"):
         return Parsed(malformed=1)
     at = read_time(document.get("createdAt"))
-    return Parsed(preferences=(Preference(_digits(content.get("from")), status == "stop", at),))
+    return Parsed(preferences=(Preference(read_digits(content.get("from")), status == "stop", at),))
 
 
 class _Malformed:
@@ -121,24 +155,46 @@ def _read_report(row: Any) -> Fact | Inbound | str | _Malformed | None:
     key = row.get("messageId")
     if not isinstance(key, str) or not key:
         return _MALFORMED
-    ours = parse_message_key(key)
-    if ours is None:
+    ours, followup = parse_message_key(key), parse_followup_key(key)
+    named = ours or followup
+    if named is None:
         return key
+    told: Fact | _Malformed | None
     if "seenAt" in row:
         at = read_time(row["seenAt"])
-        return _MALFORMED if at is None else Fact(*ours, FactKind.SEEN, at)
-    return _read_delivery(ours, row)
+        told = _MALFORMED if at is None else Fact(*named, FactKind.SEEN, at)
+    else:
+        told = _read_delivery(named, row)
+    return replace(told, followup=True) if followup and isinstance(told, Fact) else told
 
 
 def _read_inbound(row: dict[str, Any]) -> Inbound | None:
-    """None for what has no words: media, reactions, locations."""
+    """None for what is no answer: reactions, orders, types that we do not know."""
     message, contact = row["message"], row.get("contact")
-    text = message.get(_WORDS.get(str(message.get("type")), "")) if isinstance(message, dict) else None
-    if not isinstance(text, str):
+    kind = str(message.get("type")) if isinstance(message, dict) else ""
+    if kind not in _WORDS:
         return None
+    text = message.get(_WORDS[kind])
+    if not isinstance(text, str):
+        if kind == "TEXT":
+            return None
+        text = ""
     # `from` is WhatsApp's own id of a contact who hides the number.
-    phone = _digits(row.get("from")) or (_digits(contact.get("phoneNumber")) if isinstance(contact, dict) else None)
-    return Inbound(phone, text, read_time(row.get("receivedAt")))
+    phone = read_digits(row.get("from")) or (
+        read_digits(contact.get("phoneNumber")) if isinstance(contact, dict) else None
+    )
+    answered = message.get("context")
+    return Inbound(
+        phone,
+        text,
+        read_time(row.get("receivedAt")),
+        message_id=read_word(row.get("messageId")),
+        # The first is our own id, where Infobip tells it.
+        context_id=read_word(row.get("pairedMessageId"))
+        or (read_word(answered.get("id")) if isinstance(answered, dict) else None),
+        sender=read_digits(row.get("to")),
+        is_button=kind in _BUTTONS,
+    )
 
 
 def _read_delivery(ours: MessageId, row: dict[str, Any]) -> Fact | _Malformed | None:
@@ -186,16 +242,8 @@ def read_status(row: dict[str, Any]) -> Meaning | None:
     status = row.get("status")
     if not isinstance(status, dict):
         return None
-    group_id, status_id = _number(status.get("groupId")), _number(status.get("id"))
+    group_id, status_id = read_number(status.get("groupId")), read_number(status.get("id"))
     if group_id is None and status_id is None:
         return None
     error = row.get("error")
-    return meaning_of(group_id, status_id, _number(error.get("id")) if isinstance(error, dict) else None)
-
-
-def _digits(value: Any) -> str | None:
-    return value if isinstance(value, str) and value.isascii() and value.isdigit() else None
-
-
-def _number(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return meaning_of(group_id, status_id, read_number(error.get("id")) if isinstance(error, dict) else None)

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from carteiro.domain.standing import SenderState, Standing, TemplateState, Tier
-from carteiro.providers.infobip.foreign import decode_json, read_time, rows_of
+from carteiro.providers.foreign import decode_json, read_time, read_word, rows_of
 
 QUALITIES = frozenset({"HIGH", "MEDIUM", "LOW"})
 STANDINGS = {
@@ -24,7 +24,6 @@ USABLE = frozenset({"APPROVED", "REINSTATED", "FLAGGED"})
 _LIMIT = re.compile(r"LIMIT_([0-9]{1,6})(K|M)?", re.ASCII)
 _FACTORS = {None: 1, "K": 1_000, "M": 1_000_000}
 _LIMIT_MAX = 2_000_000_000
-_WORD_MAX = 512
 
 
 def read_senders(body: bytes) -> list[SenderState] | None:
@@ -44,11 +43,11 @@ def read_template_update(document: dict[str, Any]) -> TemplateState | None:
     change = document.get("change")
     if not isinstance(change, dict) or change.get("type") != "TEMPLATE_STATUS_UPDATE":
         return None
-    name, language = _word(document.get("messageTemplateName")), _word(document.get("messageTemplateLanguage"))
-    word, at = _word(change.get("newStatus")), read_time(document.get("timestamp"))
+    name, language = read_word(document.get("messageTemplateName")), read_word(document.get("messageTemplateLanguage"))
+    word, at = read_word(change.get("newStatus")), read_time(document.get("timestamp"))
     if name is None or language is None or word is None or at is None:
         return None
-    return TemplateState(name, language, word, word in USABLE, _word(document.get("messageTemplateId")), at)
+    return TemplateState(name, language, word, word in USABLE, read_word(document.get("messageTemplateId")), at)
 
 
 def read_tier(word: str | None) -> Tier | None:
@@ -66,7 +65,11 @@ def read_tier(word: str | None) -> Tier | None:
 def _sender(row: Any) -> SenderState | None:
     if not isinstance(row, dict):
         return None
-    sender, word, quality = _word(row.get("sender")), _word(row.get("status")), _word(row.get("qualityRating"))
+    sender, word, quality = (
+        read_word(row.get("sender")),
+        read_word(row.get("status")),
+        read_word(row.get("qualityRating")),
+    )
     if sender is None or word is None:
         return None
     return SenderState(
@@ -74,21 +77,14 @@ def _sender(row: Any) -> SenderState | None:
         word,
         STANDINGS.get(word, Standing.UNCLEAR),
         quality if quality in QUALITIES else None,
-        read_tier(_word(row.get("currentLimit"))),
+        read_tier(read_word(row.get("currentLimit"))),
     )
 
 
 def _template(row: Any) -> TemplateState | None:
     if not isinstance(row, dict):
         return None
-    name, language, word = _word(row.get("name")), _word(row.get("language")), _word(row.get("status"))
+    name, language, word = read_word(row.get("name")), read_word(row.get("language")), read_word(row.get("status"))
     if name is None or language is None or word is None:
         return None
-    return TemplateState(name, language, word, word in USABLE, _word(row.get("id")))
-
-
-def _word(value: Any) -> str | None:
-    """A word as Postgres can hold it; None for anything else."""
-    if not isinstance(value, str) or not 0 < len(value) <= _WORD_MAX or not value.isascii() or not value.isprintable():
-        return None
-    return value
+    return TemplateState(name, language, word, word in USABLE, read_word(row.get("id")))

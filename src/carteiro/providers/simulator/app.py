@@ -20,7 +20,9 @@ _BODY_MAX = 64 * 1024 * 1024
 def build_app(state: State) -> web.Application:
     app = web.Application(client_max_size=_BODY_MAX)
     reading = Reading(state)
-    app.router.add_post("/whatsapp/1/message/template", Sending(state).handle)
+    sending = Sending(state)
+    app.router.add_post("/whatsapp/1/message/template", sending.handle)
+    app.router.add_post("/whatsapp/1/message/{type:text|image|video|document}", sending.handle_free)
     app.router.add_get("/whatsapp/2/logs", reading.logs)
     app.router.add_get("/whatsapp/1/senders/quality", reading.quality)
     app.router.add_get("/whatsapp/2/senders/{sender}/templates", reading.templates)

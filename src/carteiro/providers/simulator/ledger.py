@@ -149,7 +149,7 @@ class Ledger:
         """The template names that this sender sent with."""
         words = self._words.words
         pairs = set(zip(self._sender, self._template, strict=True))
-        return sorted(words[template] for owner, template in pairs if words[owner] == sender)
+        return sorted(words[template] for owner, template in pairs if words[owner] == sender and words[template])
 
     def lines(self, since: int, limit: int) -> Iterator[bytes]:
         """Rows from number `since` on, each as one line of JSON."""

@@ -5,6 +5,7 @@ A message is in the ledger before any of the answer leaves, so what a caller lea
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import uuid4
 
@@ -31,23 +32,58 @@ class _Judged:
     accepted: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Came:
+    """When a request came, and as the how manieth."""
+
+    request: int
+    arrived_ns: int
+    wall_ns: int
+
+    def arrival(
+        self, message: wire.Message | wire.FreeMessage, *, template: str, placeholders: tuple[str, ...]
+    ) -> Arrival:
+        return Arrival(
+            request=self.request,
+            arrived_ns=self.arrived_ns,
+            arrived_wall_ns=self.wall_ns,
+            sender=message.sender,
+            to=message.to,
+            message_id=message.messageId or uuid4().hex,
+            template=template,
+            placeholders=placeholders,
+            notify_url=message.notifyUrl,
+        )
+
+
 class Sending:
     def __init__(self, state: State) -> None:
         self._state = state
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
+        """`POST /whatsapp/1/message/template`."""
+        return await self._handle(request, _read_templates, _answer_rows)
+
+    async def handle_free(self, request: web.Request) -> web.StreamResponse:
+        """`POST /whatsapp/1/message/{text,image,video,document}`."""
+        return await self._handle(request, _read_free, lambda judged: _answer_row(judged[0]))
+
+    async def _handle(
+        self,
+        request: web.Request,
+        read: Callable[[bytes, _Came], list[Arrival]],
+        answer: Callable[[list[_Judged]], dict[str, object]],
+    ) -> web.StreamResponse:
         arrived_ns, wall_ns = time.monotonic_ns(), time.time_ns()
         state = self._state
         state.requests["send"] += 1
         if not is_authorized(request, state.options.api_key):
             return unauthorized()
         try:
-            send = wire.decode_send(await request.read())
+            arrivals = read(await request.read(), _Came(state.requests["send"], arrived_ns, wall_ns))
         except msgspec.DecodeError as error:
             body = wire.validation_body(str(error))
             return web.Response(body=body, status=400, content_type="application/json")
-        number = state.requests["send"]
-        arrivals = [_arrival(number, arrived_ns, wall_ns, message) for message in send.messages]
         plans = [self._plan_of(arrival) for arrival in arrivals]
         whole = next((plan for plan in plans if plan.answer in _OF_THE_CALL), None)
         judged = [self._judge(arrival, whole or plan) for arrival, plan in zip(arrivals, plans, strict=True)]
@@ -57,10 +93,7 @@ class Sending:
         await self._wait(whole, plans)
         if whole is not None:
             return await _answer_whole(request, whole)
-        answer: dict[str, object] = {"messages": [_answer_row(one) for one in judged]}
-        if send.bulkId is not None:
-            answer["bulkId"] = send.bulkId
-        return json_response(answer)
+        return json_response(answer(judged))
 
     def _plan_of(self, arrival: Arrival) -> Plan:
         state = self._state
@@ -95,18 +128,25 @@ class Sending:
             await asyncio.sleep(wait_ms / 1000)
 
 
-def _arrival(number: int, arrived_ns: int, wall_ns: int, message: wire.Message) -> Arrival:
-    return Arrival(
-        request=number,
-        arrived_ns=arrived_ns,
-        arrived_wall_ns=wall_ns,
-        sender=message.sender,
-        to=message.to,
-        message_id=message.messageId or uuid4().hex,
-        template=message.content.templateName,
-        placeholders=message.content.templateData.body.placeholders,
-        notify_url=message.notifyUrl,
-    )
+def _read_templates(body: bytes, came: _Came) -> list[Arrival]:
+    return [
+        came.arrival(
+            message,
+            template=message.content.templateName,
+            placeholders=message.content.templateData.body.placeholders,
+        )
+        for message in wire.decode_send(body).messages
+    ]
+
+
+def _read_free(body: bytes, came: _Came) -> list[Arrival]:
+    message = wire.decode_free(body)
+    said = message.content.text or message.content.mediaUrl or ""
+    return [came.arrival(message, template="", placeholders=(said,))]
+
+
+def _answer_rows(judged: list[_Judged]) -> dict[str, object]:
+    return {"messages": [_answer_row(one) for one in judged]}
 
 
 def _answer_row(one: _Judged) -> dict[str, object]:

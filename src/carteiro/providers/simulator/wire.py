@@ -55,10 +55,31 @@ class Message(msgspec.Struct, rename={"sender": "from"}):
 
 class Send(msgspec.Struct):
     messages: Annotated[list[Message], msgspec.Meta(min_length=1)]
-    bulkId: Annotated[str, msgspec.Meta(max_length=100)] | None = None
+
+
+class _FreeContent(msgspec.Struct):
+    text: Annotated[str, msgspec.Meta(min_length=1, max_length=4096)] | None = None
+    mediaUrl: _Url | None = None
+    caption: Annotated[str, msgspec.Meta(max_length=3000)] | None = None
+    filename: Annotated[str, msgspec.Meta(max_length=240)] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.text is None) == (self.mediaUrl is None):
+            raise ValueError("either text or mediaUrl")
+
+
+class FreeMessage(msgspec.Struct, rename={"sender": "from"}):
+    """A text or media: the whole request is one message."""
+
+    sender: _Phone
+    to: _To
+    content: _FreeContent
+    messageId: _Id | None = None
+    notifyUrl: _Url | None = None
 
 
 decode_send = msgspec.json.Decoder(Send).decode
+decode_free = msgspec.json.Decoder(FreeMessage).decode
 
 _GROUP_NAMES = {0: "OK", 1: "PENDING", 2: "UNDELIVERABLE", 3: "DELIVERED", 4: "EXPIRED", 5: "REJECTED"}
 _GROUPS = {3: 1, 7: 1, 26: 1, 2: 3, 5: 3, 4: 2, 9: 2, 31: 2, 100: 2, 15: 4, 29: 4}

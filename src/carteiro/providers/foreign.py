@@ -1,11 +1,17 @@
 """Reading what others wrote: every field may be missing, new, or of another type."""
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 _decode = msgspec.json.Decoder().decode
+
+# What a provider quotes back may hold a phone.
+_LONG_NUMBER = re.compile(r"\d{6,}")
+_DETAIL_MAX = 200
+_WORD_MAX = 512
 
 
 def decode_json(body: bytes) -> Any:
@@ -34,3 +40,25 @@ def read_time(value: Any) -> datetime | None:
         return at.astimezone(UTC) if at.tzinfo is not None else None
     except (ValueError, OverflowError):
         return None
+
+
+def read_digits(value: Any) -> str | None:
+    """A phone in international digits; None for anything else."""
+    return value if isinstance(value, str) and value.isascii() and value.isdigit() else None
+
+
+def read_number(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def read_word(value: Any) -> str | None:
+    """A word as Postgres can hold it; None for anything else."""
+    if not isinstance(value, str) or not 0 < len(value) <= _WORD_MAX or not value.isascii() or not value.isprintable():
+        return None
+    return value
+
+
+def detail_of(*parts: Any) -> str:
+    """What an error says, in one line without long numbers."""
+    text = "; ".join(str(part) for part in parts if part)
+    return _LONG_NUMBER.sub("...", text)[:_DETAIL_MAX]
