@@ -171,9 +171,9 @@ def test_header_text_is_needed_only_where_it_has_a_placeholder():
 def test_buttons_keep_their_order_and_fixed_ones_take_nothing():
     template = replace(ORDER, buttons=(QUICK, SITE, TRACK, CALL, CODE))
     assert render(template, "Ana", "77", extra={"buttons": ["abc", "PROMO"]}).buttons == (
-        {"type": "QUICK_REPLY", "parameter": "Sim"},
-        {"type": "URL", "parameter": "abc"},
-        {"type": "COPY_CODE", "parameter": "PROMO"},
+        {"type": "QUICK_REPLY", "parameter": "Sim", "index": "0"},
+        {"type": "URL", "parameter": "abc", "index": "2"},
+        {"type": "COPY_CODE", "parameter": "PROMO", "index": "4"},
     )
 
 

@@ -117,10 +117,10 @@ class FakeProvider:
             raise StatesUnreadable("told to be away")
         return [self.senders[sender] for sender in senders if sender in self.senders]
 
-    async def read_templates(self, sender: str) -> list[TemplateState]:
+    async def read_templates(self, account: str) -> list[TemplateState]:
         if not self.states_readable:
             raise StatesUnreadable("told to be away")
-        return list(self.templates.get(sender, ()))
+        return list(self.templates.get(account, ()))
 
     def parse_webhook(self, body: bytes) -> Parsed:
         return Parsed()

@@ -10,7 +10,7 @@ from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
-from carteiro.domain.standing import TemplateState
+from carteiro.domain.standing import AccountState, TemplateState
 
 
 class Kind(StrEnum):
@@ -30,11 +30,22 @@ class Kind(StrEnum):
     DUPLICATE = "duplicate"
 
 
+class Scope(StrEnum):
+    """Who waits when a provider asks to slow down."""
+
+    SERVICE = "service"
+    SENDER = "sender"
+    CONTACT = "contact"
+    """This sender to this contact: nobody else is held up."""
+
+
 @dataclass(frozen=True, slots=True)
 class Accepted:
     """The provider took the message; `provider_id` is its own id for it, or ours echoed."""
 
     provider_id: str
+    note: str | None = None
+    """A code to show while the provider keeps the message back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +63,7 @@ class Throttled:
 
     retry_after_s: float | None = None
     code: str = "429"
+    scope: Scope = Scope.SERVICE
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +72,8 @@ class NotSent:
 
     code: str
     detail: str = ""
+    tries_max: int | None = None
+    """How often the message is tried at most, where that is fewer than its batch allows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +114,22 @@ class Fact:
     failure: Kind | None = None
     followup: bool = False
     """It speaks of the message's follow-up, not of the message itself."""
+    via: str | None = None
+    """Which of our numbers it was told under, as the provider names it. None: the address it was posted to says whose
+    it is.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignFact:
+    """A fact that names its message by the provider's id only."""
+
+    provider_id: str
+    kind: FactKind
+    at: datetime
+    code: str | None = None
+    failure: Kind | None = None
+    via: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +158,22 @@ class Preference:
     phone: str | None = field(repr=False)
     stop: bool
     at: datetime | None
+    sender: str | None = None
+    """Which of our numbers it was told under, as the provider names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something the provider tells about an account of ours that is written down."""
+
+    kind: str
+    word: str | None
+    """What happened, in the provider's words."""
+    at: datetime | None
+    account: str
+    """As the provider names it."""
+    syncs: bool
+    """The provider has to be asked how things stand now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +189,9 @@ class Parsed:
     inbound: tuple[Inbound, ...] = ()
     preferences: tuple[Preference, ...] = ()
     templates: tuple[TemplateState, ...] = ()
+    foreign: tuple[ForeignFact, ...] = ()
+    accounts: tuple[AccountState, ...] = ()
+    notices: tuple[Notice, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +201,7 @@ class Outgoing:
     batch_id: UUID
     seq: int
     sender: str
+    """As the provider names it."""
     to: str
     """E.164 digits without the plus."""
     template_name: str
@@ -163,7 +213,11 @@ class Outgoing:
     ...}.
     """
     buttons: tuple[Mapping[str, str], ...] = field(default=())
-    """In template order, {"type": "QUICK_REPLY"|"URL"|"COPY_CODE", "parameter": ...}."""
+    """Those that take a parameter, in template order: {"type": "QUICK_REPLY"|"URL"|"COPY_CODE", "parameter": ...,
+    "index": ...}, the last one its place among all buttons of the template, from "0" on.
+    """
+    parameter_names: tuple[str, ...] = ()
+    """What the body calls its placeholders, in their order; empty: they are numbered."""
     notify_url: str | None = None
 
 

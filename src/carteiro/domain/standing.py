@@ -52,6 +52,21 @@ class TemplateState:
     """The provider's own."""
     at: datetime | None = None
     """Since when, where the provider says so."""
+    account: str | None = None
+    """Whose it is, as the provider names that account; None: not said."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccountState:
+    """Whether any sender of an account may send."""
+
+    account: str
+    """As the provider names it."""
+    word: str
+    standing: Standing
+    at: datetime
+    until: datetime | None = None
+    """When a stop ends by itself; None: not known."""
 
 
 def portfolio_tier(tiers: Iterable[Tier]) -> Tier | None:

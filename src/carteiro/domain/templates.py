@@ -304,16 +304,16 @@ def _render_buttons(
         return ()
     rendered: list[Mapping[str, str]] = []
     values = iter(given)
-    for button in buttons:
+    for index, button in enumerate(buttons):
         if button["type"] == ButtonType.QUICK_REPLY:
-            rendered.append({"type": "QUICK_REPLY", "parameter": button["text"]})
+            rendered.append({"type": "QUICK_REPLY", "parameter": button["text"], "index": str(index)})
         elif button["type"] == ButtonType.COPY_CODE or "{{" in button["url"]:
             value = next(values, "")
             if not value or value.isspace():
                 return GuardFailure(
                     "BUTTON_PARAMETER_MISSING", "buttons", f"The template's {button['type']} button needs a parameter."
                 )
-            rendered.append({"type": button["type"], "parameter": value})
+            rendered.append({"type": button["type"], "parameter": value, "index": str(index)})
     if next(values, None) is not None:
         return GuardFailure(
             "BUTTON_PARAMETER_SURPLUS", "buttons", "There are more parameters than buttons that take one."

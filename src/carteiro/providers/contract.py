@@ -61,8 +61,10 @@ class Provider(Protocol):
         """What the provider says of these senders; one that it does not know is left out. Raises StatesUnreadable."""
         ...
 
-    async def read_templates(self, sender: str) -> list[TemplateState]:
-        """All templates of the sender's business account. Raises StatesUnreadable."""
+    async def read_templates(self, account: str) -> list[TemplateState]:
+        """All templates of a WhatsApp business account, named by its own id where the provider has one, else by one of
+        its senders. Raises StatesUnreadable.
+        """
         ...
 
     def parse_webhook(self, body: bytes) -> Parsed:

@@ -42,6 +42,18 @@ def read_time(value: Any) -> datetime | None:
         return None
 
 
+def read_unix(value: Any) -> datetime | None:
+    """An instant given in seconds since 1970, as a number or as text."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 18:
+        value = int(value)
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    try:
+        return datetime.fromtimestamp(value, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
 def read_digits(value: Any) -> str | None:
     """A phone in international digits; None for anything else."""
     return value if isinstance(value, str) and value.isascii() and value.isdigit() else None

@@ -6,20 +6,46 @@ from carteiro.domain.outcomes import Parsed
 from carteiro.providers.contract import Provider
 from carteiro.providers.infobip import codec as infobip
 from carteiro.providers.infobip.client import InfobipProvider
+from carteiro.providers.meta import webhook as meta
+from carteiro.providers.meta.client import MetaProvider
 
-_PARSERS: dict[str, Callable[[bytes], Parsed]] = {InfobipProvider.name: infobip.parse_webhook}
+_PARSERS: dict[str, Callable[[bytes], Parsed]] = {
+    InfobipProvider.name: infobip.parse_webhook,
+    MetaProvider.name: meta.parse_webhook,
+}
+
+GRAPH_VERSION = "v26.0"
+"""Of the Graph API, where the address names none and nothing else is set."""
 
 
 def open_provider(
-    name: str, *, base_url: str, api_key: str, timeout_s: float = 30.0, max_connections: int = 128
+    name: str,
+    *,
+    base_url: str,
+    api_key: str,
+    timeout_s: float = 30.0,
+    max_connections: int = 128,
+    graph_version: str = GRAPH_VERSION,
 ) -> Provider:
     """Open a provider's client; it connects when first used. `timeout_s` is the hard total deadline of one call.
 
     Raises LookupError for an unknown name, ValueError for an unusable address.
     """
-    if name != InfobipProvider.name:
-        raise LookupError(f"no provider is called {name!r}")
-    return InfobipProvider(base_url=base_url, api_key=api_key, timeout_s=timeout_s, max_connections=max_connections)
+    match name:
+        case InfobipProvider.name:
+            return InfobipProvider(
+                base_url=base_url, api_key=api_key, timeout_s=timeout_s, max_connections=max_connections
+            )
+        case MetaProvider.name:
+            return MetaProvider(
+                base_url=base_url,
+                api_key=api_key,
+                timeout_s=timeout_s,
+                max_connections=max_connections,
+                graph_version=graph_version,
+            )
+        case _:
+            raise LookupError(f"no provider is called {name!r}")
 
 
 def parser_of(name: str) -> Callable[[bytes], Parsed]:

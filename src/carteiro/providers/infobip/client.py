@@ -120,8 +120,8 @@ class InfobipProvider:
             raise StatesUnreadable(f"HTTP {response.status_code}")
         return rows
 
-    async def read_templates(self, sender: str) -> list[TemplateState]:
-        response = await self._ask(address(self._base_url, f"/whatsapp/2/senders/{sender}/templates"))
+    async def read_templates(self, account: str) -> list[TemplateState]:
+        response = await self._ask(address(self._base_url, f"/whatsapp/2/senders/{account}/templates"))
         rows = states.read_templates(response.content) if response.status_code == 200 else None
         if rows is None:
             raise StatesUnreadable(f"HTTP {response.status_code}")

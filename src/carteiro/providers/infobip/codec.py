@@ -56,7 +56,7 @@ def _message(message: Outgoing) -> dict[str, Any]:
     if message.header is not None:
         data["header"] = dict(message.header)
     if message.buttons:
-        data["buttons"] = [dict(button) for button in message.buttons]
+        data["buttons"] = [{"type": button["type"], "parameter": button["parameter"]} for button in message.buttons]
     row: dict[str, Any] = {
         "from": message.sender,
         "to": message.to,
