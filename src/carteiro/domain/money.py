@@ -1,4 +1,4 @@
-"""What an outcome costs. A message is one credit, debited when its batch is created.
+"""What an outcome costs. A message is one credit, debited when its batch is created; none under the rule `free`.
 
 | outcome | sent_only | full |
 |---|---|---|
@@ -19,6 +19,8 @@ from carteiro.domain.lifecycle import MessageState
 class ChargeRule(StrEnum):
     SENT_ONLY = "sent_only"
     FULL = "full"
+    FREE = "free"
+    """Nothing is debited, so nothing is charged or refunded."""
 
 
 _ARRIVED = frozenset({MessageState.DELIVERED, MessageState.SEEN})
@@ -26,6 +28,7 @@ _TERMINAL = _ARRIVED | {MessageState.FAILED, MessageState.UNSENT}
 CHARGED: Mapping[ChargeRule, frozenset[MessageState]] = {
     ChargeRule.SENT_ONLY: _ARRIVED,
     ChargeRule.FULL: _ARRIVED | {MessageState.FAILED},
+    ChargeRule.FREE: frozenset(),
 }
 REFUNDED: Mapping[ChargeRule, frozenset[MessageState]] = {rule: _TERMINAL - CHARGED[rule] for rule in ChargeRule}
 
@@ -35,6 +38,11 @@ class Settlement(NamedTuple):
 
     charged: int
     refund: int
+
+
+def price(rule: ChargeRule | str, total: int) -> int:
+    """Credits to debit when a batch of `total` messages is created."""
+    return 0 if ChargeRule(rule) is ChargeRule.FREE else total
 
 
 def charged(rule: ChargeRule | str, status: MessageState | str) -> bool:

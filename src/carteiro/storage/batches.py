@@ -41,6 +41,10 @@ class Draft:
     scheduled_at: datetime | None = None
     expires_at: datetime | None = None
     priority: int = 0
+    door: str = "batch"
+    parent_batch_id: UUID | None = None
+    retry_base_s: float | None = None
+    follow_up: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,7 @@ async def set_actor(conn: AsyncConnection[Any], actor: str) -> None:
 async def add_draft(conn: AsyncConnection[Any], draft: Draft) -> None:
     """Insert a batch that neither clients nor pumps see."""
     values = {name: getattr(draft, name) for name in Draft.__dataclass_fields__}
-    for name in ("template_content", "header", "skipped"):
+    for name in ("template_content", "header", "skipped", "follow_up"):
         values[name] = None if values[name] is None else Jsonb(values[name])
     await conn.execute(SQL.add_draft, values)
 

@@ -67,9 +67,10 @@ class ServiceEntry(Strict, frozen=True):
     base_url: Annotated[str, msgspec.Meta(pattern=r"\Ahttps?://[^\s/]+[^\s]*\Z")]
     api_key_env: Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z_][0-9A-Za-z_]*\Z")]
     messages_per_second: Positive
-    kind: Literal["multibm"] = "multibm"
+    kind: Literal["multibm", "broadcast", "group_link"] = "multibm"
+    flow: Literal["personal", "business"] | None = None
     category: Literal["UTILITY", "MARKETING", "AUTHENTICATION"] = "UTILITY"
-    charge_rule: Literal["sent_only", "full"] = "sent_only"
+    charge_rule: Literal["sent_only", "full", "free"] = "sent_only"
     min_batch_size: Positive = 1
     rotation: Literal["round_robin", "quality_first"] = "round_robin"
     test_mode: bool = False

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
+from carteiro.domain import money
 from carteiro.domain.callbacks import check_callback_url
 from carteiro.domain.errors import Conflict, FieldError, Forbidden, InvalidRequest
 from carteiro.domain.requests import BatchRequest, OnInvalid, Row, Validated, request_signature, validate
@@ -42,6 +43,11 @@ class Order:
     @property
     def batch_id(self) -> UUID:
         return self.draft.id
+
+    @property
+    def price(self) -> int:
+        """Credits to take for it."""
+        return money.price(self.draft.charge_rule, self.draft.total)
 
     def capacity(self, suppressed: Collection[int]) -> int:
         """Messages that need capacity at once, when those with these seqs are withdrawn."""

@@ -112,7 +112,7 @@ async def _place(
         suppressed = await _load(conn, caller, order) if loaded is None else loaded
         await batches.set_actor(conn, caller.actor)
         await _hold_capacity(conn, settings, order, order.capacity(suppressed))
-        if not await batches.open_draft(conn, order.batch_id, event=order.event, debited=order.draft.total):
+        if not await batches.open_draft(conn, order.batch_id, event=order.event, debited=order.price):
             raise Unavailable("The batch took too long to load.", retry_after_s=1)
         await _debit(conn, caller, order)
         if order.event == "opened":
@@ -172,11 +172,13 @@ async def _hold_capacity(conn: Connection, settings: Settings, order: Order, req
 
 
 async def _debit(conn: Connection, caller: Caller, order: Order) -> None:
-    """Take a credit for each message, all or none. Raises InsufficientCredits."""
+    """Take what the batch costs, all or none. Raises InsufficientCredits."""
     draft = order.draft
+    if not order.price:
+        return
     left = await ledger.debit(
-        conn, draft.billing_account_id, draft.total, batch_id=draft.id, cause="created", actor=caller.actor
+        conn, draft.billing_account_id, order.price, batch_id=draft.id, cause="created", actor=caller.actor
     )
     if left is None:
         balance = await ledger.read_balance(conn, draft.billing_account_id)
-        raise InsufficientCredits(balance=balance or 0, required=draft.total)
+        raise InsufficientCredits(balance=balance or 0, required=order.price)

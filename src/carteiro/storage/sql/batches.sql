@@ -6,11 +6,11 @@ SELECT set_config('carteiro.actor', %(actor)s, true)
 -- name: add_draft
 INSERT INTO batch (id, account_id, billing_account_id, service_id, priority, total, charge_rule, template_name,
     template_language, template_signature, template_content, header, request_signature, reference, callback_url, on_capacity,
-    skipped, max_attempts, scheduled_at, expires_at)
+    skipped, max_attempts, scheduled_at, expires_at, door, parent_batch_id, retry_base_s, follow_up)
 VALUES (%(id)s, %(account_id)s, %(billing_account_id)s, %(service_id)s, %(priority)s, %(total)s, %(charge_rule)s,
     %(template_name)s, %(template_language)s, %(template_signature)s, %(template_content)s, %(header)s,
     %(request_signature)s, %(reference)s, %(callback_url)s, %(on_capacity)s, %(skipped)s, %(max_attempts)s,
-    %(scheduled_at)s, %(expires_at)s)
+    %(scheduled_at)s, %(expires_at)s, %(door)s, %(parent_batch_id)s, %(retry_base_s)s, %(follow_up)s)
 
 -- name: open
 UPDATE batch b SET status = e.target, event = e.event, debited = %(debited)s

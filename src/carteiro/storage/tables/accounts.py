@@ -39,6 +39,7 @@ api_key = Table(
     instant("expires_at"),
     instant("revoked_at"),
     instant("last_used_at"),
+    Column("owner_id", Text, comment="the person of the directory on whose behalf the key speaks"),
 )
 
 ledger_entry = Table(

@@ -1,7 +1,7 @@
 """One request, its counts, its history, and the claims that make a repeat harmless."""
 
 from sqlalchemy import CheckConstraint, Column, ForeignKey, Index, Integer, LargeBinary, SmallInteger, Table, Text, text
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects.postgresql import DOUBLE_PRECISION, JSONB
 
 from carteiro.domain.lifecycle import BatchState, MessageState
 from carteiro.storage.tables.columns import instant, metadata, one_of, serial, uuid
@@ -57,7 +57,22 @@ batch = Table(
         server_default="0",
         comment="messages withdrawn because their contact was suppressed",
     ),
+    Column(
+        "door",
+        Text,
+        nullable=False,
+        server_default="batch",
+        comment="where it came in; a reminder is sent by the request that made it, and never pumped",
+    ),
+    uuid("parent_batch_id", ForeignKey("batch.id"), comment="the batch whose failed messages this one sends again"),
+    Column(
+        "retry_base_s",
+        DOUBLE_PRECISION,
+        comment="delay after the first attempt that did not send, times the attempt; null: the dispatcher's own",
+    ),
+    Column("follow_up", JSONB, comment="what is sent once to a contact who answers"),
     one_of("status", *BatchState),
+    one_of("door", "batch", "broadcast", "group_link", "reminder"),
     one_of("on_capacity", "reject", "spill"),
     CheckConstraint("total > 0", name="total"),
     CheckConstraint("charged + refunded <= debited", name="money"),
@@ -68,6 +83,12 @@ batch = Table(
         text("priority DESC"),
         "turn_at",
         postgresql_where=text("status IN ('pending', 'processing')"),
+    ),
+    Index(
+        "batch_retried_once_key",
+        "parent_batch_id",
+        unique=True,
+        postgresql_where=text("parent_batch_id IS NOT NULL AND status <> 'draft'"),
     ),
     Index("batch_unsettled_idx", "id", postgresql_where=text("settled_at IS NULL")),
     postgresql_with={"fillfactor": "70"},

@@ -11,6 +11,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 from sqlalchemy.dialects.postgresql import DOUBLE_PRECISION, JSONB
 
@@ -21,7 +22,8 @@ service = Table(
     metadata,
     Column("id", Text, primary_key=True),
     Column("account_id", Text, ForeignKey("account.id"), nullable=False),
-    Column("kind", Text, nullable=False, server_default="multibm"),
+    Column("kind", Text, nullable=False, server_default="multibm", comment="the door that it serves"),
+    Column("flow", Text, comment="group links: the flow that it serves; null: both"),
     Column("provider", Text, nullable=False),
     Column("base_url", Text, nullable=False),
     Column(
@@ -37,7 +39,9 @@ service = Table(
     Column("max_inflight", Integer, comment="null: automatic; 1: strictly serial, effective at the next claim"),
     Column("active", Boolean, nullable=False, server_default="true"),
     one_of("category", "UTILITY", "MARKETING", "AUTHENTICATION"),
-    one_of("charge_rule", "sent_only", "full"),
+    one_of("kind", "multibm", "broadcast", "group_link"),
+    one_of("flow", "personal", "business"),
+    one_of("charge_rule", "sent_only", "full", "free"),
     one_of("rotation", "round_robin", "quality_first"),
     CheckConstraint("messages_per_second > 0", name="messages_per_second"),
     CheckConstraint("max_inflight > 0", name="max_inflight"),
@@ -90,10 +94,15 @@ sender = Table(
     Column("provider_status", Text, comment="the provider's own word"),
     Column("sync_stopped", Text, comment="the status that the sync stopped it with: it lifts no other"),
     instant("synced_at", comment="when the provider was last asked"),
+    Column("provider_ref", Text, comment="what the provider calls it (Meta: the phone number id); null: its id"),
+    Column("waba_id", Text, comment="Meta: the WhatsApp business account that it belongs to"),
+    instant("wait_until", comment="the provider asked this sender alone to slow down"),
+    Column("wait_reason", Text),
     one_of("quality", "HIGH", "MEDIUM", "LOW", "UNKNOWN"),
     CheckConstraint("daily_limit >= 0", name="daily_limit"),
     CheckConstraint("messages_per_second > 0", name="messages_per_second"),
     Index(None, "business_manager_id"),
+    Index("sender_provider_ref_key", "provider_ref", unique=True, postgresql_where=text("provider_ref IS NOT NULL")),
 )
 
 sender_account = Table(
