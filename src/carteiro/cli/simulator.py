@@ -1,4 +1,4 @@
-"""`carteiro simulator`: a stand-in for Infobip."""
+"""`carteiro simulator`: a stand-in for Infobip and Meta."""
 
 import asyncio
 
@@ -29,9 +29,12 @@ _DEFAULTS = Options()
 @click.option("--receipt-connections", default=_DEFAULTS.receipt_connections, help="Posts of reports at once.")
 @click.option("--receipt-attempts", default=_DEFAULTS.receipt_attempts, help="Tries of one post.")
 @click.option("--receipt-retry-ms", default=_DEFAULTS.receipt_retry_ms, help="Pause before the second; it doubles.")
+@click.option("--meta-webhook-url", default=None, help="Where what Meta tells is posted. Without it nowhere.")
+@click.option("--meta-app-secret", default=_DEFAULTS.meta_app_secret, help="What it is signed with.")
+@click.option("--meta-opaque/--no-meta-opaque", default=_DEFAULTS.meta_opaque, help="Statuses carry our own id.")
 @click.option("--log-lag-ms", default=_DEFAULTS.log_lag_ms, help="How long a message is missing in the log.")
 def simulator(host: str, port: int, **options: object) -> None:
-    """Speak Infobip's wire format, with faults on demand (docs/simulator.md)."""
+    """Speak Infobip's and Meta's wire format, with faults on demand (docs/simulator.md)."""
     try:
         chosen = msgspec.convert(options, Options)
     except msgspec.ValidationError as error:

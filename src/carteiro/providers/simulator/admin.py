@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal
 import msgspec
 from aiohttp import web
 
-from carteiro.providers.simulator import wire
+from carteiro.providers.simulator import wire, wire_meta
 from carteiro.providers.simulator.answering import json_response
 from carteiro.providers.simulator.faults import Fault
 from carteiro.providers.simulator.ledger import pack
 from carteiro.providers.simulator.magic import MAGIC
-from carteiro.providers.simulator.plan import Code
+from carteiro.providers.simulator.plan import Code, ErrorCode
 from carteiro.providers.simulator.receipts import SEEN, Order
 from carteiro.providers.simulator.sink import Sink
 from carteiro.providers.simulator.standing import SenderOrder, TemplateOrder
@@ -35,7 +35,7 @@ class ReceiptsOrder(msgspec.Struct, forbid_unknown_fields=True):
     seen: bool = False
     """With `emit`: report as seen, instead of the ids below."""
     status_id: Code = 5
-    error_id: Code = 0
+    error_id: ErrorCode = 0
     at: Annotated[float, msgspec.Meta(ge=0)] | None = None
     """With `emit`: seconds since 1970 to report as the time; None is now."""
 
@@ -131,6 +131,9 @@ class Admin:
         """Set how a template stands, and say so by webhook where that is wanted."""
         order = _decode_template(await request.read())
         self._state.standings.set_template(order)
+        if order.account is not None:
+            notice = wire_meta.template_notice(order.account, order.name, order.language, order.status, time.time())
+            self._state.receipts.post_meta(notice)
         if order.notify_url is not None:
             notice = wire.template_notice(order.name, order.language, order.status, time.time_ns())
             self._state.receipts.post_notice(order.notify_url, notice)
@@ -148,7 +151,9 @@ class Admin:
         return [row for message_id in message_ids if (row := ledger.find(message_id)) is not None]
 
     def _shown_options(self) -> dict[str, Any]:
-        return {**msgspec.structs.asdict(self._state.options), "api_key": self._state.options.api_key is not None}
+        options = self._state.options
+        secrets = {"api_key": options.api_key is not None, "meta_app_secret": options.meta_app_secret is not None}
+        return {**msgspec.structs.asdict(options), **secrets}
 
 
 @web.middleware

@@ -20,8 +20,8 @@ def json_response(value: object, status: int = 200) -> web.Response:
     return web.Response(body=encode(value), status=status, content_type="application/json")
 
 
-def is_authorized(request: web.Request, api_key: str | None) -> bool:
-    return api_key is None or request.headers.get("Authorization") == f"App {api_key}"
+def is_authorized(request: web.Request, api_key: str | None, scheme: str = "App") -> bool:
+    return api_key is None or request.headers.get("Authorization") == f"{scheme} {api_key}"
 
 
 def unauthorized() -> web.Response:
@@ -31,8 +31,13 @@ def unauthorized() -> web.Response:
 def refuse(plan: Plan) -> web.Response:
     """The plan's HTTP error."""
     body, content_type = error_body(plan)
-    headers = {} if plan.retry_after is None else {"Retry-After": _retry_after(plan.retry_after)}
-    return web.Response(body=body, status=plan.http_status, content_type=content_type, headers=headers)
+    return web.Response(
+        body=body, status=plan.http_status, content_type=content_type, headers=retry_headers(plan.retry_after)
+    )
+
+
+def retry_headers(retry_after: str | None) -> dict[str, str]:
+    return {} if retry_after is None else {"Retry-After": _retry_after(retry_after)}
 
 
 async def break_off(request: web.Request, plan: Plan) -> web.Response:

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from aiohttp import web
 
 from carteiro.providers.simulator.admin import Admin, explain_bad_orders
+from carteiro.providers.simulator.graph import Graph
 from carteiro.providers.simulator.options import Options
 from carteiro.providers.simulator.reading import Reading
 from carteiro.providers.simulator.sending import Sending
@@ -26,6 +27,10 @@ def build_app(state: State) -> web.Application:
     app.router.add_get("/whatsapp/2/logs", reading.logs)
     app.router.add_get("/whatsapp/1/senders/quality", reading.quality)
     app.router.add_get("/whatsapp/2/senders/{sender}/templates", reading.templates)
+    graph = Graph(state)
+    app.router.add_post(r"/{version:v\d+\.\d+}/{number:\d+}/messages", graph.messages)
+    app.router.add_get(r"/{version:v\d+\.\d+}/{number:\d+}", graph.number)
+    app.router.add_get(r"/{version:v\d+\.\d+}/{account:\d+}/message_templates", graph.templates)
     app.add_subapp("/_sim", _build_admin(state))
     return app
 

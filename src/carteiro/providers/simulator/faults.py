@@ -73,12 +73,12 @@ class FaultBook:
                 return fault.plan
         return None
 
-    def pick_magic(self, to: str) -> Plan | None:
+    def pick_magic(self, to: str, *, is_meta: bool = False) -> Plan | None:
         """What the recipient's last four digits ask for."""
         magic = MAGIC.get(to[-4:])
         if magic is None or self._is_spent(magic, to):
             return None
-        return magic.plan
+        return magic.meta if is_meta and magic.meta is not None else magic.plan
 
     def _strikes(self, fault: Fault) -> bool:
         if fault.probability < 1 and self._random.random() >= fault.probability:

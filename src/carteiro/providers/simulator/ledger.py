@@ -12,13 +12,16 @@ PENDING = 0
 """A message without an outcome so far; see `pack`."""
 
 
+_ERRORS = 10_000_000
+
+
 def pack(status_id: int, error_id: int) -> int:
-    """An outcome as one number, never 0: ids stay below 10,000 and there is no status 0."""
-    return status_id * 10_000 + error_id
+    """An outcome as one number, never 0: error ids stay below ten million and there is no status 0."""
+    return status_id * _ERRORS + error_id
 
 
 def unpack(outcome: int) -> tuple[int, int]:
-    return divmod(outcome, 10_000)
+    return divmod(outcome, _ERRORS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,8 @@ class Arrival:
     template: str
     placeholders: tuple[str, ...]
     notify_url: str | None
+    is_meta: bool = False
+    """It came by the Cloud API."""
 
 
 class _Words:
@@ -63,7 +68,8 @@ class Ledger:
         self._words = _Words()
         self._sender, self._template, self._notify = array("I"), array("I"), array("I")
         self._answer, self._accepted = array("I"), array("B")
-        self._outcome, self._done, self._seen = array("I"), array("q"), array("B")
+        self._outcome, self._done, self._seen = array("Q"), array("q"), array("B")
+        self._meta = array("B")
         self._taken: Counter[int] = Counter()
         self._taken_phones = array("Q")
         self._text, self._end = bytearray(), array("Q")
@@ -94,6 +100,7 @@ class Ledger:
         self._outcome.append(PENDING)
         self._done.append(0)
         self._seen.append(0)
+        self._meta.append(arrival.is_meta)
         placeholders = msgspec.json.encode(arrival.placeholders)
         self._text += b"%b\n%b\n%b" % (arrival.to.encode(), arrival.message_id.encode(), placeholders)
         self._end.append(len(self._text))
@@ -129,6 +136,9 @@ class Ledger:
     def notify_url(self, row: int) -> str:
         """Empty: the message named none."""
         return self._words.words[self._notify[row]]
+
+    def is_meta(self, row: int) -> bool:
+        return bool(self._meta[row])
 
     def sender(self, row: int) -> str:
         return self._words.words[self._sender[row]]

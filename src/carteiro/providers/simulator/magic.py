@@ -4,18 +4,19 @@ All begin with 99. Those marked `once` strike the first call to that number only
 pending gets through the next time; `POST /_sim/reset` forgets which were struck.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from carteiro.providers.simulator.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
 class Magic:
-    """`title` says what happens, for people."""
+    """`title` says what happens, for people. `meta`: what happens instead where the call is Meta's."""
 
     title: str
     plan: Plan
     once: bool = False
+    meta: Plan | None = None
 
 
 def _refused(http_status: int, error: str, text: str, retry_after: str | None = None) -> Plan:
@@ -30,7 +31,49 @@ def _proxy(http_status: int, *, accept: bool) -> Plan:
     return Plan(answer="http", http_status=http_status, envelope="none", accept=accept)
 
 
-MAGIC: dict[str, Magic] = {
+def _error(code: int, http_status: int = 400, *, retry_after: str | None = None, accept: bool = False) -> Plan:
+    return Plan(answer="http", http_status=http_status, error_id=code, retry_after=retry_after, accept=accept)
+
+
+def _later(code: int) -> Plan:
+    return Plan(status_id=4, error_id=code)
+
+
+META: dict[str, Plan] = {
+    "9901": _error(130429),
+    "9902": _error(4, retry_after="2"),
+    "9903": _error(131056),
+    "9904": _error(131057, 500),
+    "9905": _error(80007, retry_after="86400000"),
+    "9906": _error(131048),
+    "9911": _error(131016, 500),
+    "9912": _error(2, 503),
+    "9931": _error(100),
+    "9932": _error(132001, 404),
+    "9933": _error(190, 401),
+    "9934": _error(10, 403),
+    "9935": _error(33),
+    "9941": _error(131021),
+    "9942": _error(131042),
+    "9943": _error(131031, 403),
+    "9944": _error(131000, 500),
+    "9945": _error(131000, 500, accept=True),
+    "9946": _error(132015),
+    "9947": _error(131048),
+    "9948": _error(130429),
+    "9949": _error(131049),
+    "9951": _later(131026),
+    "9952": _later(131049),
+    "9953": _later(131050),
+    "9954": _later(132015),
+    "9955": _later(131048),
+    "9956": _later(131000),
+    "9957": _later(130472),
+}
+"""What differs at Meta's; the other numbers do the same there."""
+
+
+_INFOBIP: dict[str, Magic] = {
     "9901": Magic("429, no Retry-After", _throttled(None), once=True),
     "9902": Magic("429, Retry-After in seconds: 2", _throttled("2"), once=True),
     "9903": Magic("429, Retry-After as a date 2 s ahead", _throttled("date+2"), once=True),
@@ -95,7 +138,23 @@ MAGIC: dict[str, Magic] = {
 }
 
 
+MAGIC: dict[str, Magic] = {digits: replace(magic, meta=META.get(digits)) for digits, magic in _INFOBIP.items()}
+
+
 def magic_table() -> str:
     """The rows of the table in docs/simulator.md."""
-    rows = [f"| `{digits}` | {magic.title} | {'first' if magic.once else 'every'} |" for digits, magic in MAGIC.items()]
-    return "\n".join(["| last digits | what happens | which calls |", "|---|---|---|", *rows])
+    rows = [
+        f"| `{digits}` | {magic.title} | {_meta_title(magic)} | {'first' if magic.once else 'every'} |"
+        for digits, magic in MAGIC.items()
+    ]
+    return "\n".join(["| last digits | at Infobip's | at Meta's | which calls |", "|---|---|---|---|", *rows])
+
+
+def _meta_title(magic: Magic) -> str:
+    plan = magic.meta
+    if plan is None:
+        return "the same"
+    if plan.answer == "ok":
+        return f"fails later, {plan.error_id}"
+    wait = f", Retry-After: {plan.retry_after}" if plan.retry_after else ""
+    return f"{plan.http_status}, {plan.error_id}{wait}{', taken' if plan.accept else ''}"

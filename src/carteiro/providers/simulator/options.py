@@ -39,6 +39,13 @@ class Options(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     receipt_retry_ms: Millis = 500.0
     """Pause before the second attempt; it doubles each time."""
 
+    meta_webhook_url: str | None = None
+    """Where what Meta tells is posted; None: nowhere."""
+    meta_app_secret: str | None = "simulated-app-secret"
+    """What it is signed with; None: it is not."""
+    meta_opaque: bool = True
+    """Statuses carry the `biz_opaque_callback_data` of their message; else nothing but Meta's own id."""
+
     log_lag_ms: Millis = 0.0
     """How long an accepted message is missing in the log."""
 

@@ -9,6 +9,7 @@ from carteiro.providers.simulator.options import Millis
 Answer = Literal["ok", "http", "reset", "close", "hang", "garbage", "no_row", "reject"]
 Receipt = Literal["usual", "none", "late", "repeat", "reorder", "early", "contradict", "spoilt"]
 Code = Annotated[int, msgspec.Meta(ge=0, le=9999)]
+ErrorCode = Annotated[int, msgspec.Meta(ge=0, le=9_999_999)]
 
 
 class Plan(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -33,8 +34,9 @@ class Plan(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True
     """The header as it is sent; `date+N` is an HTTP date N seconds ahead."""
 
     status_id: Code = 5
-    """Of the answer's row with `reject`, else of the report."""
-    error_id: Code = 0
+    """Of the answer's row with `reject`, else of the report. Meta has none: 5 stands for delivered, 4 for failed."""
+    error_id: ErrorCode = 0
+    """Infobip's or Meta's. At Meta's also the code of an answer with `http` or `reject`."""
     receipt: Receipt = "usual"
     """`late`: `receipt_delay_ms` later. `repeat`: three times. `reorder`: seen before delivered. `early`: before the
     answer. `contradict`: a failure, then delivered. `spoilt`: with an unreadable item before it in the same post.

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from itertools import count
@@ -12,17 +12,21 @@ from typing import Any, Literal
 
 import aiohttp
 
-from carteiro.providers.simulator.ledger import Ledger, pack
+from carteiro.providers.simulator import wire_meta
+from carteiro.providers.simulator.ledger import Ledger, pack, unpack
 from carteiro.providers.simulator.options import Options
 from carteiro.providers.simulator.plan import Plan
+from carteiro.providers.simulator.standing import Standings
 from carteiro.providers.simulator.wire import delivery_item, encode, seen_item
 
 SEEN = -1
 SPOILT = -2
+SENT = -3
 """Beside outcomes as `ledger.pack` makes them: what a report says."""
 
 DELIVERED = pack(5, 0)
 _FAILED_FIRST = pack(9, 7051)
+_FAILED_FIRST_META = pack(4, 131000)
 _TICK_S = 0.01
 _POST_TIMEOUT_S = 10.0
 
@@ -41,14 +45,16 @@ class _Post:
     body: bytes
     size: int
     attempt: int = 1
+    is_meta: bool = False
 
 
 class Receipts:
     """Due reports are put together per address, and posted by a few workers that try again when refused."""
 
-    def __init__(self, options: Options, ledger: Ledger) -> None:
+    def __init__(self, options: Options, ledger: Ledger, standings: Standings) -> None:
         self._options = options
         self._ledger = ledger
+        self._standings = standings
         self._session: aiohttp.ClientSession | None = None
         self._posts: asyncio.Queue[_Post] = asyncio.Queue()
         self._tasks: list[asyncio.Task[None]] = []
@@ -59,7 +65,8 @@ class Receipts:
         self._random = Random(self._options.seed)
         self._due: list[tuple[int, int, int, int]] = []
         self._order = count()
-        self._outbox: dict[str, deque[Report]] = {}
+        self._outbox: dict[tuple[str, bool], deque[Report]] = {}
+        """By address, and whether it is Meta's webhook."""
         self._held = False
         self.posted = self.refused = self.given_up = 0
         self._era = object()
@@ -92,11 +99,14 @@ class Receipts:
             case "reorder":
                 steps = [(SEEN, 0.0), (outcome, 200.0)]
             case "contradict":
-                steps = [(_FAILED_FIRST, 0.0), (DELIVERED, 200.0)]
+                first = _FAILED_FIRST_META if self._ledger.is_meta(row) else _FAILED_FIRST
+                steps = [(first, 0.0), (DELIVERED, 200.0)]
             case "spoilt":
                 steps = [(SPOILT, 0.0), (outcome, 0.0)]
             case _:
                 steps = [(outcome, 0.0)]
+        if self._ledger.is_meta(row):
+            steps.insert(0, (SENT, -delay_ms / 2))
         if outcome == DELIVERED and plan.receipt != "reorder" and self._random.random() < options.seen_ratio:
             steps.append((SEEN, steps[-1][1] + options.seen_delay_ms))
         now_ns = time.monotonic_ns()
@@ -105,11 +115,11 @@ class Receipts:
 
     async def post_now(self, row: int, plan: Plan) -> None:
         """Report before the send is answered. One attempt; an address that refuses it gets no other."""
-        url = self._ledger.notify_url(row)
+        url = self._url(row)
         outcome, now_ns = pack(plan.status_id, plan.error_id), time.time_ns()
         self._ledger.settle(row, outcome, now_ns)
         if url and self._options.receipts:
-            await self._post(url, self._body([(row, outcome, now_ns)]))
+            await self._post(url, self._body([(row, outcome, now_ns)]), is_meta=self._ledger.is_meta(row))
 
     def hold(self) -> None:
         """Keep what becomes due from now on, until it is released or dropped."""
@@ -118,13 +128,13 @@ class Receipts:
     def release(self, order: Order) -> int:
         """Post what was held, and go on as usual; how many reports."""
         self._held = False
-        for url, waiting in self._outbox.items():
+        for address, waiting in self._outbox.items():
             reports = list(waiting)
             if order == "reversed":
                 reports.reverse()
             elif order == "shuffled":
                 self._random.shuffle(reports)
-            self._outbox[url] = deque(reports)
+            self._outbox[address] = deque(reports)
         return self._flush()
 
     def drop(self) -> int:
@@ -158,6 +168,11 @@ class Receipts:
         """Post a webhook of its own kind, tried again when refused like any other."""
         self._posts.put_nowait(_Post(self._era, url, encode(notice), 1))
 
+    def post_meta(self, notice: object) -> None:
+        """The same to where Meta's webhooks go, if there is such a place."""
+        if self._options.meta_webhook_url:
+            self._posts.put_nowait(_Post(self._era, self._options.meta_webhook_url, encode(notice), 1, is_meta=True))
+
     def state(self) -> dict[str, Any]:
         return {
             "due_later": len(self._due),
@@ -184,27 +199,52 @@ class Receipts:
     def _settle(self, row: int, what: int, at_ns: int) -> None:
         if what == SEEN:
             self._ledger.note_seen(row)
-        elif what != SPOILT:
+        elif what not in (SPOILT, SENT):
             self._ledger.settle(row, what, at_ns)
 
     def _put(self, report: Report) -> None:
-        url = self._ledger.notify_url(report[0])
+        row = report[0]
+        url = self._url(row)
         if url:
-            self._outbox.setdefault(url, deque()).append(report)
+            self._outbox.setdefault((url, self._ledger.is_meta(row)), deque()).append(report)
+
+    def _url(self, row: int) -> str:
+        """Where a message's reports go; empty: nowhere."""
+        if self._ledger.is_meta(row):
+            return self._options.meta_webhook_url or ""
+        return self._ledger.notify_url(row)
 
     def _flush(self) -> int:
         flushed = 0
-        for url, waiting in self._outbox.items():
+        for (url, is_meta), waiting in self._outbox.items():
             while waiting:
                 size = min(len(waiting), self._options.results_per_post)
                 body = self._body([waiting.popleft() for _ in range(size)])
-                self._posts.put_nowait(_Post(self._era, url, body, size))
+                self._posts.put_nowait(_Post(self._era, url, body, size, is_meta=is_meta))
                 flushed += size
         self._outbox.clear()
         return flushed
 
-    def _body(self, reports: Iterable[Report]) -> bytes:
+    def _body(self, reports: Sequence[Report]) -> bytes:
+        if self._ledger.is_meta(reports[0][0]):
+            return encode(self._meta_document(reports))
         return encode({"results": [self._item(*report) for report in reports]})
+
+    def _meta_document(self, reports: Sequence[Report]) -> dict[str, Any]:
+        """A status an item, put together by number and business account."""
+        accounts: dict[str, dict[str, list[dict[str, Any]]]] = {}
+        for row, what, at_ns in reports:
+            number = self._ledger.sender(row)
+            account = self._standings.of_sender(number).account
+            if what == SPOILT:
+                status: dict[str, Any] = {"id": row, "status": "?"}
+            else:
+                word, error_id = _meta_word(what)
+                status = wire_meta.status_item(
+                    self._ledger, row, word, error_id, at_ns, opaque=self._options.meta_opaque
+                )
+            accounts.setdefault(account, {}).setdefault(number, []).append(status)
+        return wire_meta.statuses_document(accounts)
 
     def _item(self, row: int, what: int, at_ns: int) -> dict[str, Any]:
         if what == SEEN:
@@ -218,7 +258,7 @@ class Receipts:
             post = await self._posts.get()
             if post.era is not self._era:
                 continue
-            if await self._post(post.url, post.body):
+            if await self._post(post.url, post.body, is_meta=post.is_meta):
                 self.posted += post.size
                 continue
             self.refused += post.size
@@ -229,10 +269,25 @@ class Receipts:
             again = replace(post, attempt=post.attempt + 1)
             asyncio.get_running_loop().call_later(pause_s, self._posts.put_nowait, again)
 
-    async def _post(self, url: str, body: bytes) -> bool:
+    async def _post(self, url: str, body: bytes, *, is_meta: bool) -> bool:
         assert self._session is not None
+        headers = {"Content-Type": "application/json"}
+        if is_meta and self._options.meta_app_secret is not None:
+            headers |= wire_meta.signature_header(self._options.meta_app_secret, body)
         try:
-            async with self._session.post(url, data=body, headers={"Content-Type": "application/json"}) as response:
+            async with self._session.post(url, data=body, headers=headers) as response:
                 return 200 <= response.status < 300
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError):
             return False
+
+
+def _meta_word(what: int) -> tuple[str, int]:
+    """The status that a report is at Meta's, and its error. What is neither delivered nor failed stays sent."""
+    if what == SEEN:
+        return "read", 0
+    if what == SENT:
+        return "sent", 0
+    status_id, error_id = unpack(what)
+    if error_id:
+        return "failed", error_id
+    return ("delivered" if status_id == 5 else "sent"), 0

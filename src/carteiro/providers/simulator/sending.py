@@ -1,9 +1,5 @@
-"""`POST /whatsapp/1/message/template`: decide, write down, then answer.
+"""`POST /whatsapp/1/message/...`."""
 
-A message is in the ledger before any of the answer leaves, so what a caller learned is always on record.
-"""
-
-import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,22 +10,13 @@ from aiohttp import web
 
 from carteiro.providers.simulator import wire
 from carteiro.providers.simulator.answering import break_off, is_authorized, json_response, refuse, unauthorized
+from carteiro.providers.simulator.desk import Desk, Judged
 from carteiro.providers.simulator.ledger import Arrival
 from carteiro.providers.simulator.plan import Plan
 from carteiro.providers.simulator.state import State
 
-_USUAL = Plan()
-_DUPLICATE = Plan(answer="reject", status_id=23)
 # These answer for the whole call; the others for one message of it.
 _OF_THE_CALL = frozenset({"http", "reset", "close", "hang", "garbage", "no_row"})
-
-
-@dataclass(frozen=True, slots=True)
-class _Judged:
-    row: int
-    arrival: Arrival
-    plan: Plan
-    accepted: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +46,7 @@ class _Came:
 class Sending:
     def __init__(self, state: State) -> None:
         self._state = state
+        self._desk = Desk(state)
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """`POST /whatsapp/1/message/template`."""
@@ -72,7 +60,7 @@ class Sending:
         self,
         request: web.Request,
         read: Callable[[bytes, _Came], list[Arrival]],
-        answer: Callable[[list[_Judged]], dict[str, object]],
+        answer: Callable[[list[Judged]], dict[str, object]],
     ) -> web.StreamResponse:
         arrived_ns, wall_ns = time.monotonic_ns(), time.time_ns()
         state = self._state
@@ -84,48 +72,16 @@ class Sending:
         except msgspec.DecodeError as error:
             body = wire.validation_body(str(error))
             return web.Response(body=body, status=400, content_type="application/json")
-        plans = [self._plan_of(arrival) for arrival in arrivals]
+        plans = [self._desk.plan_of(arrival) for arrival in arrivals]
         whole = next((plan for plan in plans if plan.answer in _OF_THE_CALL), None)
-        judged = [self._judge(arrival, whole or plan) for arrival, plan in zip(arrivals, plans, strict=True)]
+        judged = [self._desk.judge(arrival, whole or plan) for arrival, plan in zip(arrivals, plans, strict=True)]
         for one in judged:
             if one.accepted:
-                await self._report(one)
-        await self._wait(whole, plans)
+                await self._desk.report(one)
+        await self._desk.wait(whole, plans)
         if whole is not None:
             return await _answer_whole(request, whole)
         return json_response(answer(judged))
-
-    def _plan_of(self, arrival: Arrival) -> Plan:
-        state = self._state
-        plan = state.faults.pick("send", arrival.to, arrival.sender, arrival.template)
-        if plan is None and state.options.magic:
-            plan = state.faults.pick_magic(arrival.to)
-        return plan or _USUAL
-
-    def _judge(self, arrival: Arrival, plan: Plan) -> _Judged:
-        """Accept the message or not, and write it down."""
-        ledger = self._state.ledger
-        accepted = plan.answer == "ok" or (plan.accept and plan.answer != "reject")
-        if accepted and self._state.options.dedupe and ledger.find(arrival.message_id) is not None:
-            accepted = False
-            if plan.answer == "ok":
-                plan = _DUPLICATE
-        row = ledger.record(arrival, _name(plan), accepted=accepted, hidden_ns=int(plan.log_lag_ms * 1e6))
-        return _Judged(row, arrival, plan, accepted)
-
-    async def _report(self, one: _Judged) -> None:
-        if one.plan.receipt == "early":
-            await self._state.receipts.post_now(one.row, one.plan)
-        else:
-            self._state.receipts.plan(one.row, one.plan)
-
-    async def _wait(self, whole: Plan | None, plans: list[Plan]) -> None:
-        options = self._state.options
-        wait_ms = options.latency_ms + (whole or max(plans, key=lambda plan: plan.delay_ms)).delay_ms
-        if options.jitter_ms:
-            wait_ms += self._state.random.random() * options.jitter_ms
-        if wait_ms:
-            await asyncio.sleep(wait_ms / 1000)
 
 
 def _read_templates(body: bytes, came: _Came) -> list[Arrival]:
@@ -145,11 +101,11 @@ def _read_free(body: bytes, came: _Came) -> list[Arrival]:
     return [came.arrival(message, template="", placeholders=(said,))]
 
 
-def _answer_rows(judged: list[_Judged]) -> dict[str, object]:
+def _answer_rows(judged: list[Judged]) -> dict[str, object]:
     return {"messages": [_answer_row(one) for one in judged]}
 
 
-def _answer_row(one: _Judged) -> dict[str, object]:
+def _answer_row(one: Judged) -> dict[str, object]:
     if one.plan.answer == "reject":
         return wire.answer_row(one.arrival.to, one.arrival.message_id, one.plan.status_id, one.plan.error_id)
     return wire.answer_row(one.arrival.to, one.arrival.message_id, wire.PENDING_STATUS_ID)
@@ -165,16 +121,3 @@ async def _answer_whole(request: web.Request, plan: Plan) -> web.StreamResponse:
             return json_response({"messages": []})
         case _:
             return await break_off(request, plan)
-
-
-def _name(plan: Plan) -> str:
-    """What the ledger says was answered."""
-    match plan.answer:
-        case "ok":
-            return "200"
-        case "http":
-            return str(plan.http_status)
-        case "reject":
-            return f"EC_{plan.error_id}" if plan.error_id else f"STATUS_{plan.status_id}"
-        case other:
-            return other

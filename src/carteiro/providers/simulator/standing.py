@@ -9,13 +9,15 @@ Word = Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
 
 
 class SenderOrder(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Words are Infobip's; any will do. What is not given stays as it is."""
+    """Words are the provider's; any will do. What is not given stays as it is."""
 
     sender: str | None = None
     """None: every sender that was not set by its number, also those to come."""
     quality: Word | None = None
     status: Word | None = None
     limit: Word | None = None
+    account: Word | None = None
+    """Of a number of Meta's: its WhatsApp business account."""
 
 
 class TemplateOrder(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -23,7 +25,9 @@ class TemplateOrder(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     language: Word = "pt_BR"
     status: Word
     sender: str | None = None
-    """None: at every sender."""
+    """None: at every sender. At Meta's a WhatsApp business account."""
+    account: str | None = None
+    """Of this WhatsApp business account Meta's webhook is posted. None: it has to be asked for."""
     notify_url: str | None = None
     """Where a TEMPLATE_STATUS_UPDATE is posted. None: it has to be asked for."""
 
@@ -34,6 +38,7 @@ class SenderStanding(msgspec.Struct, kw_only=True, frozen=True):
     quality: str = "UNKNOWN"
     status: str = "CONNECTED"
     limit: str = "LIMIT_NA"
+    account: str = "1"
 
 
 class Standings:

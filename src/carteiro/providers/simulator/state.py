@@ -18,14 +18,15 @@ class State:
     faults: FaultBook
     receipts: Receipts
     random: Random
-    standings: Standings = field(default_factory=Standings)
+    standings: Standings
     requests: Counter[str] = field(default_factory=Counter)
     """Per door, refused ones included."""
 
     @classmethod
     def of(cls, options: Options) -> "State":
-        ledger = Ledger()
-        return cls(options, ledger, FaultBook(options.seed), Receipts(options, ledger), Random(options.seed))
+        ledger, standings = Ledger(), Standings()
+        receipts = Receipts(options, ledger, standings)
+        return cls(options, ledger, FaultBook(options.seed), receipts, Random(options.seed), standings)
 
     def reset(self) -> None:
         """As at the start, but for changed options."""

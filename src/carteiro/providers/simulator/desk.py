@@ -1,0 +1,77 @@
+"""What every door for sending does with a message: decide, write down, report.
+
+A message is in the ledger before any of the answer leaves, so what a caller learned is always on record.
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+from carteiro.providers.simulator.ledger import Arrival
+from carteiro.providers.simulator.plan import Plan
+from carteiro.providers.simulator.state import State
+
+_USUAL = Plan()
+_DUPLICATE = Plan(answer="reject", status_id=23)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    row: int
+    arrival: Arrival
+    plan: Plan
+    accepted: bool
+
+
+class Desk:
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def plan_of(self, arrival: Arrival) -> Plan:
+        state = self._state
+        plan = state.faults.pick("send", arrival.to, arrival.sender, arrival.template)
+        if plan is None and state.options.magic:
+            plan = state.faults.pick_magic(arrival.to, is_meta=arrival.is_meta)
+        return plan or _USUAL
+
+    def judge(self, arrival: Arrival, plan: Plan) -> Judged:
+        """Accept the message or not, and write it down."""
+        ledger = self._state.ledger
+        accepted = plan.answer == "ok" or (plan.accept and plan.answer != "reject")
+        if (
+            accepted
+            and self._state.options.dedupe
+            and not arrival.is_meta
+            and ledger.find(arrival.message_id) is not None
+        ):
+            accepted = False
+            if plan.answer == "ok":
+                plan = _DUPLICATE
+        row = ledger.record(arrival, _name(plan), accepted=accepted, hidden_ns=int(plan.log_lag_ms * 1e6))
+        return Judged(row, arrival, plan, accepted)
+
+    async def report(self, one: Judged) -> None:
+        if one.plan.receipt == "early":
+            await self._state.receipts.post_now(one.row, one.plan)
+        else:
+            self._state.receipts.plan(one.row, one.plan)
+
+    async def wait(self, whole: Plan | None, plans: list[Plan]) -> None:
+        options = self._state.options
+        wait_ms = options.latency_ms + (whole or max(plans, key=lambda plan: plan.delay_ms)).delay_ms
+        if options.jitter_ms:
+            wait_ms += self._state.random.random() * options.jitter_ms
+        if wait_ms:
+            await asyncio.sleep(wait_ms / 1000)
+
+
+def _name(plan: Plan) -> str:
+    """What the ledger says was answered."""
+    match plan.answer:
+        case "ok":
+            return "200"
+        case "http":
+            return f"EC_{plan.error_id}" if plan.error_id else str(plan.http_status)
+        case "reject":
+            return f"EC_{plan.error_id}" if plan.error_id else f"STATUS_{plan.status_id}"
+        case other:
+            return other
