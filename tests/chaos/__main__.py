@@ -1,4 +1,4 @@
-"""`make chaos`: every fault in turn, until the time is up; the results go into docs/reliability.md."""
+"""`make chaos`: every run of the matrix in turn, until the time is up; the results go into docs/reliability.md."""
 
 import argparse
 import asyncio
@@ -10,9 +10,9 @@ from itertools import count
 from pathlib import Path
 
 from tests.chaos.clock import NoCompilerError
-from tests.chaos.faults import FAULTS, chosen
+from tests.chaos.matrix import FAULTS, MATRIX, chosen
 from tests.chaos.run import LOAD_S, Run, run
-from tests.chaos.table import PAGE, append
+from tests.chaos.table import PAGE, append, struck
 
 
 def main() -> int:
@@ -21,11 +21,11 @@ def main() -> int:
     logs = Path(tempfile.mkdtemp(prefix="carteiro-chaos-"))
     logs.chmod(0o755)
     print(f"seed {seed}, logs in {logs}", flush=True)
-    names = options.only or list(FAULTS)
+    names = options.only or MATRIX
     failed = 0
     began_s = time.monotonic()
     for number in count():
-        if number >= len(names) and time.monotonic() - began_s >= options.minutes * 60:
+        if number >= len(names) * options.rounds and time.monotonic() - began_s >= options.minutes * 60:
             break
         faults = names[number % len(names)]
         try:
@@ -37,13 +37,14 @@ def main() -> int:
         _show(done)
         if not options.no_page:
             append(done)
-    print(f"{failed} of {number} runs failed", flush=True)
+    print(f"{failed} of {number} runs failed, {(time.monotonic() - began_s) / 60:.0f} minutes", flush=True)
     return min(failed, 1)
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
-    parser.add_argument("--minutes", type=float, default=0, help="go round the faults for so long; at least once")
+    parser.add_argument("--minutes", type=float, default=0, help="go on for so long; all of the matrix at least once")
+    parser.add_argument("--rounds", type=int, default=1, help="go through the matrix so often at least")
     parser.add_argument("--seconds", type=float, default=LOAD_S, help="of load and faults in each run")
     parser.add_argument("--seed", type=int, help="of the first run; the next has the next number")
     parser.add_argument(
@@ -56,17 +57,18 @@ def _options() -> argparse.Namespace:
             chosen(faults)
         except KeyError as error:
             parser.error(f"there is no fault {error}")
+        except ValueError as error:
+            parser.error(str(error))
     return options
 
 
 def _show(done: Run) -> None:
     verdict = done.verdict
+    fullest = "" if verdict.fullest is None else f", fullest window {verdict.fullest:.2f}"
     figures = (
         f"{done.seconds:.0f} s, {verdict.batches} batches, {verdict.messages} messages, {verdict.calls} calls,"
-        f" {verdict.unknown} unknown, {verdict.apart} apart"
+        f" {verdict.witnessed} witnessed, {verdict.unknown} unknown, {verdict.apart} apart{fullest}; {struck(done)}"
     )
-    if verdict.recovery_s is not None:
-        figures += f", recovered in {verdict.recovery_s:.1f} s"
     print(f"{'FAILED' if done.findings else 'passed'}: {done.faults} (seed {done.seed}): {figures}", flush=True)
     for finding in done.findings:
         print(f"  {finding}", flush=True)

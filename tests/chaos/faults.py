@@ -1,74 +1,33 @@
-"""What is done to the rig under load. Each fault has a name, begins with `start` and has undone itself after `stop`."""
+"""Faults of processes, of Postgres and of the ways to it."""
 
 import asyncio
 import contextlib
-import random
+import json
 import signal
+import sys
 import time
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, ClassVar
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
 
 import psycopg
 
 from tests.chaos import clock
-from tests.chaos.rig import CALL_TIMEOUT_S, LEASE_S, Moment, Rig
+from tests.chaos.book import LAPSED
+from tests.chaos.fault import Fault, Record
+from tests.chaos.rig import Moment, Rig, to_ns
+from tests.chaos.steps import WORKER
 from tests.support.processes import ChildProcess
 from tests.support.waiting import until
 
 GRACE_S = 5.0
 """How long beside the timeout of a call a worker that was asked to stop may take."""
-
-
-def now() -> Moment:
-    return Moment(time.monotonic_ns(), time.time_ns())
-
-
-class Fault:
-    """Strikes again and again, at random intervals. A strike that has begun is finished, and undone, before `stop`
-    returns.
-    """
-
-    name: ClassVar[str]
-    does: ClassVar[str]
-    every_s: ClassVar[tuple[float, float]]
-    proxied: ClassVar[bool] = False
-    """Workers, all but one, reach Postgres through the proxy."""
-
-    def __init__(self, seed: int) -> None:
-        self.random = random.Random(f"{seed}-{self.name}")
-        self._stopping = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-
-    @classmethod
-    def worker_environments(cls, home: Path) -> dict[int, Mapping[str, str]]:
-        """More variables of single workers, by their place."""
-        return {}
-
-    async def start(self, rig: Rig) -> None:
-        self._task = asyncio.create_task(self._run(rig))
-
-    async def stop(self, rig: Rig) -> None:
-        self._stopping.set()
-        if self._task is not None:
-            await self._task
-
-    async def strike(self, rig: Rig) -> None:
-        raise NotImplementedError
-
-    async def _run(self, rig: Rig) -> None:
-        while not self._stopping.is_set():
-            await self.rest(*self.every_s)
-            if not self._stopping.is_set():
-                await self.strike(rig)
-
-    async def rest(self, least_s: float, most_s: float) -> None:
-        """Wait a random time, or until the fault is to end."""
-        try:
-            async with asyncio.timeout(self.random.uniform(least_s, most_s)):
-                await self._stopping.wait()
-        except TimeoutError:
-            pass
+FENCED = ("given_back", "dropped", "exhausted", "lost")
+"""Moves that are a claim's own: none after its lease has lapsed."""
+DEADLOCK_TRIES = 5
+RECOVERY_S = 10.0
+"""From Postgres being back to the next call, at most."""
+SHIFTS_S = (3_600, -3_600)
+SHIFT_TOLERANCE_S = 300
 
 
 class Nothing(Fault):
@@ -77,7 +36,7 @@ class Nothing(Fault):
     every_s = (1.0, 1.0)
 
     async def strike(self, rig: Rig) -> None:
-        pass
+        self.did["seconds"] += 1
 
 
 class Kill(Fault):
@@ -87,27 +46,42 @@ class Kill(Fault):
 
     async def strike(self, rig: Rig) -> None:
         dead = self.random.choice(rig.processes)
+        if not dead.running:  # another fault was here before
+            return
         dead.kill()
+        self.did["killed"] += 1
         await self.rest(0.0, 1.0)
-        dead.start()
+        if not dead.running:
+            dead.start()
 
 
 class RollingStop(Fault):
     name = "rolling-stop"
     does = "SIGTERM to one worker after the other; each has to be gone within the timeout of a call and 5 s"
     every_s = (0.5, 2.0)
+    longest_s = 0.0
+    """From SIGTERM to the end of a worker."""
 
     async def strike(self, rig: Rig) -> None:
+        within_s = rig.world.call_timeout_s + GRACE_S
         for worker in rig.workers:
+            asked_s = time.monotonic()
             worker.signal(signal.SIGTERM)
-            await _ended(worker, CALL_TIMEOUT_S + GRACE_S)
+            await _ended(worker, within_s)
             if worker.running:
-                rig.findings.append(f"{worker.name} did not end within {CALL_TIMEOUT_S + GRACE_S:g} s of SIGTERM")
+                rig.findings.append(f"{worker.name} did not end within {within_s:g} s of SIGTERM")
                 worker.kill()
             elif worker.returncode:
                 rig.findings.append(f"{worker.name} ended with {worker.returncode} after SIGTERM")
+            self.longest_s = max(self.longest_s, time.monotonic() - asked_s)
+            self.did["stopped"] += 1
             worker.start()
             await self.rest(0.2, 1.5)
+
+    def judge(self, record: Record) -> Iterable[str]:
+        yield from super().judge(record)
+        if lapsed := sum(map(len, record.book.lapsed.values())):
+            yield f"{lapsed} messages were left under a lease by workers that were asked to stop"
 
 
 class Freeze(Fault):
@@ -120,11 +94,24 @@ class Freeze(Fault):
         worker = await self._freeze_at_work(rig)
         if worker is None:
             return
-        since = now()
+        since, lease_s = Moment.now(), rig.world.lease_s
         # Not shortened by the end of the load: a lease must have lapsed.
-        await asyncio.sleep(self.random.uniform(LEASE_S + 1.0, LEASE_S * 2.5))
+        await asyncio.sleep(self.random.uniform(lease_s + 1.0, lease_s * 2.5))
         worker.signal(signal.SIGCONT)
-        rig.frozen.append((worker.pid, since, now()))
+        rig.frozen.append((worker.pid, since, Moment.now()))
+        self.did["frozen at work"] += 1
+
+    def judge(self, record: Record) -> Iterable[str]:
+        """What a lapsed claim moves is evidence only, whoever tells it."""
+        yield from super().judge(record)
+        moved = [
+            (event["event"], event["claim_id"], str(event["batch_id"]), event["seqs"])
+            for event in record.book.tables["events"]
+            if event["event"] in FENCED and event["code"] != LAPSED
+            if to_ns(event["at"]) > record.book.lapsed_ns.get(event["claim_id"], sys.maxsize)
+        ]
+        if moved:
+            yield f"moved under a claim that had lapsed: {len(moved)}, such as {moved[:3]}"
 
     async def _freeze_at_work(self, rig: Rig) -> ChildProcess | None:
         for worker in self.random.sample(rig.workers, len(rig.workers)):
@@ -139,23 +126,33 @@ class PostgresRestart(Fault):
     name = "postgres-restart"
     does = "Postgres stopped without a checkpoint (immediate), away for up to 4 s, started again"
     every_s = (6.0, 9.0)
+    strikes_postgres = True
 
     async def strike(self, rig: Rig) -> None:
-        rig.cluster.stop_immediately()
+        self.end(rig)
         await asyncio.sleep(self.random.uniform(0.2, 4.0))
         rig.cluster.start()
-        rig.came_back.append(now())
+        rig.came_back.append(Moment.now())
+        self.did["restarts"] += 1
+
+    def end(self, rig: Rig) -> None:
+        rig.cluster.stop_immediately()
+
+    def judge(self, record: Record) -> Iterable[str]:
+        yield from super().judge(record)
+        waits_s = recoveries_s(record)
+        if waits_s and max(waits_s) > RECOVERY_S:
+            yield f"no call for {max(waits_s):.1f} s after Postgres was back"
+        if waits_s:
+            self.did[f"recovered in {max(waits_s):.1f} s at most"] = 1
 
 
 class PostgresKill(PostgresRestart):
     name = "postgres-kill"
     does = "kill -9 of Postgres, away for up to 4 s, started again"
 
-    async def strike(self, rig: Rig) -> None:
+    def end(self, rig: Rig) -> None:
         rig.cluster.kill()
-        await asyncio.sleep(self.random.uniform(0.2, 4.0))
-        rig.cluster.start()
-        rig.came_back.append(now())
 
 
 class Terminate(Fault):
@@ -170,6 +167,7 @@ class Terminate(Fault):
         )
         if sessions:
             await rig.read("SELECT pg_terminate_backend(%s)", self.random.choice(sessions)["pid"])
+            self.did["sessions ended"] += 1
 
 
 class Truncate(Fault):
@@ -178,14 +176,18 @@ class Truncate(Fault):
     every_s = (1.0, 3.0)
 
     async def strike(self, rig: Rig) -> None:
+        self.did["truncated"] += 1
+        self.did["jobs lost"] += (await rig.read("SELECT count(*) AS n FROM procrastinate_jobs"))[0]["n"]
         for statement in (
             "TRUNCATE procrastinate_jobs, procrastinate_events RESTART IDENTITY CASCADE",
             "DELETE FROM procrastinate_workers",
         ):
-            try:
-                await rig.read(statement)
-            except psycopg.errors.DeadlockDetected:
-                continue
+            for _ in range(DEADLOCK_TRIES):
+                try:
+                    await rig.read(statement)
+                except psycopg.errors.DeadlockDetected:
+                    continue
+                break
 
 
 class Cut(Fault):
@@ -196,136 +198,51 @@ class Cut(Fault):
 
     async def strike(self, rig: Rig) -> None:
         assert rig.proxy is not None
-        rig.proxy.cut()
-        await asyncio.sleep(self.random.uniform(LEASE_S + 1.0, LEASE_S * 3))
+        self.did["connections cut"] += rig.proxy.cut()
+        await asyncio.sleep(self.random.uniform(rig.world.lease_s + 1.0, rig.world.lease_s * 3))
         rig.proxy.mend(reset=self.random.random() < 0.5)
-
-
-class ProviderFault(Fault):
-    """Faults of the simulator, in force for a while and lifted for a while."""
-
-    every_s = (0.5, 2.0)
-    lasts_s: ClassVar[tuple[float, float]] = (2.0, 6.0)
-
-    def plans(self) -> Sequence[dict[str, Any]]:
-        """The first that strikes a call counts."""
-        raise NotImplementedError
-
-    async def strike(self, rig: Rig) -> None:
-        for plan in self.plans():
-            await rig.simulator.fault(**plan)
-        await self.rest(*self.lasts_s)
-        await rig.simulator.clear_faults()
-
-
-class Outage(ProviderFault):
-    name = "outage"
-    does = "the provider refuses or resets everything, its log too, and recovers"
-
-    def plans(self) -> Sequence[dict[str, Any]]:
-        down = self.random.choice(
-            [
-                {"answer": "reset"},
-                {"answer": "http", "http_status": 503, "envelope": "newer"},
-                {"answer": "http", "http_status": 502, "envelope": "none"},
-            ]
-        )
-        return [{"plan": down}, {"plan": down, "on": "log"}]
-
-
-class Throttle(ProviderFault):
-    name = "throttle"
-    does = "a storm of 429, with Retry-After in seconds, as a date, 0 and absent"
-
-    def plans(self) -> Sequence[dict[str, Any]]:
-        plan = {"answer": "http", "http_status": 429}
-        return [
-            {"plan": plan | {"retry_after": after}, "probability": 0.4}
-            for after in self.random.sample(["1", "0", "date+1", None], 3)
-        ]
-
-
-RESETS: list[dict[str, Any]] = [
-    {"plan": {"answer": "reset", "accept": True}, "probability": 0.15},
-    {"plan": {"answer": "close", "accept": True, "log_lag_ms": 1_000}, "probability": 0.1},
-    {
-        "plan": {"answer": "http", "http_status": 504, "envelope": "none", "accept": True, "receipt": "none"},
-        "probability": 0.1,
-    },
-    {"plan": {"answer": "reset"}, "probability": 0.1},
-]
-
-
-class Resets(ProviderFault):
-    name = "resets"
-    does = "connections end without an answer; most messages were taken, some not; the log lags, reports are missing"
-    lasts_s = (4.0, 8.0)
-
-    def plans(self) -> Sequence[dict[str, Any]]:
-        return RESETS
-
-
-class Silence(ProviderFault):
-    name = "silence"
-    does = "calls that are never answered: some were taken, some were not"
-
-    def plans(self) -> Sequence[dict[str, Any]]:
-        return [
-            {"plan": {"answer": "hang", "accept": True}, "probability": 0.3},
-            {"plan": {"answer": "hang"}, "probability": 0.3},
-        ]
-
-
-class LogDown(ProviderFault):
-    name = "log-down"
-    does = "lost answers while the provider's log is unreachable"
-
-    def plans(self) -> Sequence[dict[str, Any]]:
-        down = self.random.choice([{"answer": "http", "http_status": 503}, {"answer": "hang"}, {"answer": "reset"}])
-        return [*RESETS, {"plan": down, "on": "log"}]
+        self.did["cuts"] += 1
 
 
 class Clocks(Fault):
     name = "clocks"
     does = "two of four workers have a clock that is an hour wrong, one ahead and one behind"
+    claims = "SELECT count(*) AS n FROM claim WHERE split_part(worker_id, '-', -2) = %s::text"
     every_s = (1.0, 1.0)
 
-    @classmethod
-    def worker_environments(cls, home: Path) -> dict[int, Mapping[str, str]]:
-        return {0: clock.shifted_by(3_600, home), 1: clock.shifted_by(-3_600, home)}
+    def environment(self, kind: str, place: int) -> Mapping[str, str]:
+        if kind != WORKER or place >= len(SHIFTS_S):
+            return {}
+        return clock.shifted_by(SHIFTS_S[place], self.home)
 
     async def strike(self, rig: Rig) -> None:
-        pass
+        """Look whether they are wrong, and whether they are at work all the same."""
+        for worker, shift_s in zip(rig.workers, SHIFTS_S, strict=False):
+            line = next((line for line in worker.log().splitlines() if "worker_started" in line), None)
+            if line is None:
+                continue
+            told_at = datetime.fromisoformat(json.loads(line)["timestamp"])
+            wrong_s = (told_at - datetime.now(UTC)).total_seconds()
+            if abs(wrong_s - shift_s) > SHIFT_TOLERANCE_S:
+                rig.findings.append(f"the clock of {worker.name} is wrong by {wrong_s:.0f} s, not by {shift_s} s")
+            self.did[f"claims of the worker {shift_s:+} s"] = (await rig.read(self.claims, worker.pid))[0]["n"]
+
+    def judge(self, record: Record) -> Iterable[str]:
+        if sum(n > 0 for n in self.did.values()) != len(SHIFTS_S):
+            yield f"not every worker with a wrong clock was at work: {dict(self.did)}"
 
 
-FAULTS: dict[str, type[Fault]] = {
-    fault.name: fault
-    for fault in (
-        Nothing,
-        Kill,
-        RollingStop,
-        Freeze,
-        PostgresRestart,
-        PostgresKill,
-        Terminate,
-        Truncate,
-        Cut,
-        Outage,
-        Throttle,
-        Resets,
-        Silence,
-        LogDown,
-        Clocks,
-    )
-}
+def recoveries_s(record: Record) -> list[float]:
+    """From each return of Postgres to the next call."""
+    waits_s = []
+    for back in record.rig.came_back:
+        after = [call.arrived_ns for call in record.evidence.arrivals if call.arrived_ns > back.monotonic_ns]
+        if after:
+            waits_s.append((after[0] - back.monotonic_ns) / 1e9)
+    return waits_s
 
 
 async def _ended(process: ChildProcess, timeout_s: float) -> None:
     """Wait until it ended, or the time is up."""
     with contextlib.suppress(AssertionError):
         await until(lambda: not process.running, timeout_s, "it ended")
-
-
-def chosen(names: str) -> list[type[Fault]]:
-    """`kill+truncate`: faults that strike together. Raises KeyError."""
-    return [FAULTS[name] for name in names.split("+")]

@@ -4,32 +4,32 @@ record and the tables, and shares no code with the engine.
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+import msgspec
+
 from carteiro.services import audit
 from carteiro.storage.pool import open_pool
+from tests.chaos import legal
+from tests.chaos.book import Book
+from tests.chaos.fault import Record
 from tests.chaos.load import Loader
-from tests.chaos.rig import (
-    CALL_TIMEOUT_S,
-    CREDITS,
-    LATENESS_S,
-    MANAGER_LIMITS,
-    SENDER_LIMITS,
-    WINDOW_S,
-    Rig,
-    to_ns,
-)
-from tests.support.evidence import Arrival, Evidence, History
+from tests.chaos.rig import Rig
+from tests.chaos.steer import Halt
+from tests.chaos.world import CREDITS, World
+from tests.support.evidence import Arrival, Evidence
 
 REACHED = ("sent", "delivered", "seen")
-"""What the row of a message says that the provider took. The simulator reports no failures here."""
+"""What the row of a message says that the provider took."""
+REPORTED_FAILED = 4
+"""The status under which the simulator reports that a message that it took was not delivered."""
 THAW_S = 1.0
 """How long after SIGCONT a call that was past its last check may still come out."""
-ON_THE_WAY_S = CALL_TIMEOUT_S + LATENESS_S
-"""How long after the answer to a pause a call may arrive that had started before."""
+BLIND_SHARE = 0.02
+"""Part of the calls at which the witness may have looked too late, on a busy machine."""
 SHOWN = 3
 
 
@@ -39,87 +39,48 @@ class Verdict:
     batches: int
     messages: int
     calls: int
+    witnessed: int
+    """Calls at whose arrival the database was looked into."""
     unknown: int
     """Times that a message's outcome was unknown."""
-    lapsed: int
-    """Of these, because a lease had lapsed."""
     apart: int
     """Calls of a frozen worker that were past their last check: listed, not judged."""
-    recovery_s: float | None
-    """The longest time from Postgres being back to the next call."""
+    fullest: float | None
+    """The most of its limit that any business manager or sender used in a window: 1 is exactly the limit."""
 
 
-class Book:
-    """The tables at the end of a run."""
-
-    def __init__(self, tables: Mapping[str, list[dict[str, Any]]]) -> None:
-        self.batches: dict[UUID, dict[str, Any]] = {row["id"]: row for row in tables["batches"]}
-        self.messages: dict[str, dict[str, Any]] = {
-            f"{row['batch_id'].hex}-{row['seq']}": row for row in tables["messages"]
-        }
-        changes: dict[str, list[tuple[int, str]]] = defaultdict(list)
-        self.claims: dict[str, list[tuple[int, str]]] = defaultdict(list)
-        """(when, worker) of each claim, by message."""
-        self.unknown = self.lapsed = 0
-        for event in tables["events"]:
-            at_ns = to_ns(event["at"])
-            for seq in event["seqs"]:
-                key = f"{event['batch_id'].hex}-{seq}"
-                changes[key].append((at_ns, event["to_status"]))
-                if event["event"] == "claimed":
-                    self.claims[key].append((at_ns, event["worker_id"]))
-            if event["to_status"] == "unknown":
-                self.unknown += len(event["seqs"])
-                self.lapsed += len(event["seqs"]) if event["code"] == "LEASE_LAPSED" else 0
-        self.histories = {key: History.of(of_message) for key, of_message in changes.items()}
-        self.tables = tables
-
-
-QUERIES = {
-    "batches": "SELECT id, status, total, debited, charged, refunded, settled_at, callback_url, charge_rule,"
-    " EXISTS (SELECT FROM callback c WHERE c.batch_id = b.id) AS called_back FROM batch b WHERE status <> 'draft'",
-    "messages": "SELECT m.batch_id, m.seq, m.status, m.charged, c.address"
-    " FROM message m JOIN message_content c USING (batch_id, seq) JOIN batch b ON b.id = m.batch_id"
-    " WHERE b.status <> 'draft'",
-    "events": "SELECT e.at, e.batch_id, e.event, e.to_status, e.code, e.seqs, c.worker_id"
-    " FROM message_event e LEFT JOIN claim c ON c.id = e.claim_id ORDER BY e.at",
-    "meters": "SELECT kind, owner, used, held,"
-    " (SELECT coalesce(sum(b.used), 0) FROM capacity_bucket b WHERE (b.kind, b.owner) = (m.kind, m.owner)) AS buckets,"
-    " CASE kind WHEN 'bm' THEN (SELECT coalesce(sum(h.held), 0) FROM capacity_hold h"
-    " WHERE h.business_manager_id = m.owner) ELSE 0 END AS holds FROM capacity_meter m",
-    "holds": "SELECT h.batch_id, h.held FROM capacity_hold h JOIN batch b ON b.id = h.batch_id"
-    " WHERE b.settled_at IS NOT NULL AND h.held > 0",
-    "senders": "SELECT id, business_manager_id FROM sender",
-    "balance": "SELECT sum(balance) AS balance FROM account",
-    "open": "SELECT id FROM claim WHERE closed_at IS NULL",
-    "keys": "SELECT batch_id, count(*) AS n FROM idempotency_key GROUP BY batch_id HAVING count(*) > 1",
-}
-
-
-async def judge(rig: Rig, loader: Loader) -> Verdict:
+async def judge(rig: Rig, loader: Loader, *, may_be_blind: bool) -> tuple[Verdict, Record]:
+    """`may_be_blind`: Postgres was away at times, and the witness with it."""
     evidence = await rig.simulator.evidence()
-    book = Book({name: await rig.read(query) for name, query in QUERIES.items()})
+    book = await Book.read(rig)
     thawed = calls_after_thaw(evidence, book, rig)
     apart = {arrival.n for arrival in thawed}
     judged = evidence.where(lambda arrival: arrival.n not in apart)
-    findings = [*rig.findings, *loader.findings]
+    findings = [*rig.findings, *loader.findings, *rig.steering.findings]
     findings += await _violations(rig)
     findings += _calls(judged, book)
-    findings += _limits(judged, book)
+    findings += _sights(judged, may_be_blind=may_be_blind)
+    findings += _edges(book)
+    full = _fullness(judged, book, rig.world)
+    findings += _listed(
+        "more in a window than its limit (owner, most, limit)", [row for row in full if row[1] > row[2]]
+    )
     findings += _rows(loader, book)
+    findings += _callbacks(await rig.simulator.callbacks(), book)
     findings += _money(book)
     findings += _meters(book)
-    findings += _halts(judged, loader)
-    return Verdict(
+    findings += _halts(judged, rig.steering.halts)
+    verdict = Verdict(
         findings=findings,
         batches=len(book.batches),
         messages=len(book.messages),
         calls=len(evidence),
+        witnessed=sum(call.sight is not None for call in evidence.arrivals),
         unknown=book.unknown,
-        lapsed=book.lapsed,
         apart=len(thawed),
-        recovery_s=_recovery_s(evidence, rig),
+        fullest=max((most / limit for _, most, limit in full), default=None),
     )
+    return verdict, Record(rig, judged, book)
 
 
 async def _violations(rig: Rig) -> list[str]:
@@ -129,19 +90,17 @@ async def _violations(rig: Rig) -> list[str]:
 
 
 def calls_after_thaw(evidence: Evidence, book: Book, rig: Rig) -> list[Arrival]:
-    """Calls that came out of a frozen worker right after it was thawed, of claims from before it was frozen."""
+    """Calls that came out of a frozen worker right after it was thawed, under claims from before it was frozen."""
     found = []
-    for arrival in evidence.arrivals:
+    for call in evidence.arrivals:
+        claim = book.claims.get(call.claim_id or 0)
+        if claim is None or book.histories[call.message_id].state_at(call.arrived_wall_ns) == "pending_send":
+            continue
         for pid, since, until in rig.frozen:
-            if not until.wall_ns <= arrival.arrived_wall_ns <= until.wall_ns + THAW_S * 1e9:
-                continue
-            its_own = [
-                at_ns
-                for at_ns, worker in book.claims[arrival.message_id]
-                if worker.split("-")[-2] == str(pid) and at_ns <= since.wall_ns
-            ]
-            if its_own and book.histories[arrival.message_id].state_at(arrival.arrived_wall_ns) != "pending_send":
-                found.append(arrival)
+            just_thawed = until.wall_ns <= call.arrived_wall_ns <= until.wall_ns + THAW_S * 1e9
+            if just_thawed and claim.pid == pid and claim.at_ns <= since.wall_ns:
+                found.append(call)
+                break
     return found
 
 
@@ -160,7 +119,7 @@ def _calls(evidence: Evidence, book: Book) -> Iterable[str]:
     lost = [
         (call.message_id, book.messages[call.message_id]["status"] if call.message_id in book.messages else None)
         for call in evidence.accepted.arrivals
-        if call.message_id not in book.messages or book.messages[call.message_id]["status"] not in REACHED
+        if call.message_id not in book.messages or not _says_so(book.messages[call.message_id]["status"], call)
     ]
     yield from _listed("accepted, and its row does not say so", lost)
     wrong = [
@@ -174,15 +133,48 @@ def _calls(evidence: Evidence, book: Book) -> Iterable[str]:
     yield from _listed("said to have been sent, and the provider never took it", never)
 
 
-def _limits(evidence: Evidence, book: Book) -> Iterable[str]:
+def _says_so(status: str, call: Arrival) -> bool:
+    return status in REACHED or (status == "failed" and call.status_id == REPORTED_FAILED)
+
+
+def _sights(evidence: Evidence, *, may_be_blind: bool) -> Iterable[str]:
+    """At its arrival each call's message was committed as about to be sent, under the very claim that called."""
+    seen = [call for call in evidence.arrivals if call.sight is not None]
+    wrong = [
+        (call.message_id, call.sight, call.caller)
+        for call in seen
+        if (call.sight.status, call.sight.claim_open) != ("pending_send", True)
+        or call.sight.claim_id is None
+        or call.sight.claim_id != call.claim_id
+    ]
+    yield from _listed("at its arrival not about to be sent under the claim that called", wrong)
+    blind = len(evidence) - len(seen)
+    if not may_be_blind and blind > len(evidence) * BLIND_SHARE:
+        yield f"the witness did not see {blind} of {len(evidence)} calls"
+
+
+def _edges(book: Book) -> Iterable[str]:
+    """Every move is one that the design has."""
+    for table, edges in (("events", legal.MESSAGE), ("batch_events", legal.BATCH)):
+        moves = Counter(
+            (row["from_status"], row["to_status"])
+            for row in book.tables[table]
+            if row["event"] not in legal.MOVES_NOTHING
+        )
+        yield from _listed("moves that no edge allows", [move for move in moves.items() if move[0] not in edges])
+
+
+def _fullness(evidence: Evidence, book: Book, world: World) -> list[tuple[str, int, int]]:
+    """(owner, most accepted in any window, limit)."""
     manager_of = {row["id"]: row["business_manager_id"] for row in book.tables["senders"]}
     sender_limits = {
-        sender: SENDER_LIMITS[manager] for sender, manager in manager_of.items() if manager in SENDER_LIMITS
+        sender: world.sender_limits[manager] for sender, manager in manager_of.items() if manager in world.sender_limits
     }
     accepted = evidence.accepted
-    over = accepted.over_limits(WINDOW_S, MANAGER_LIMITS, lambda call: manager_of[call.sender])
-    over += accepted.over_limits(WINDOW_S, sender_limits, lambda call: call.sender)
-    yield from _listed("more in a window than its limit (owner, most, limit)", over)
+    return [
+        *accepted.fullest(world.window_s, world.manager_limits, lambda call: manager_of[call.sender]),
+        *accepted.fullest(world.window_s, sender_limits, lambda call: call.sender),
+    ]
 
 
 def _rows(loader: Loader, book: Book) -> Iterable[str]:
@@ -211,9 +203,26 @@ def _rows(loader: Loader, book: Book) -> Iterable[str]:
         if row["status"] in ("pending", "pending_send", "unknown", "sent") and row["charged"] is None
     ]
     yield from _listed("messages without an outcome", open_rows)
-    yield from _listed("claims that are open", [row["id"] for row in book.tables["open"]])
-    silent = [str(row["id"]) for row in book.batches.values() if row["callback_url"] and not row["called_back"]]
-    yield from _listed("settled batches whose client is not told", silent)
+    still_open = [claim.id for claim in book.claims.values() if claim.closed_ns is None]
+    yield from _listed("claims that are open", still_open)
+
+
+def _callbacks(posted: list[dict[str, Any]], book: Book) -> Iterable[str]:
+    """Each client is told of its settled batch, what is so, under one id however often."""
+    told: dict[str, set[str]] = defaultdict(set)
+    wrong = []
+    for post in posted:
+        body = msgspec.json.decode(post["body"])
+        if not body.get("type", "").startswith("batch."):
+            continue
+        batch_id = body["data"]["batch_id"]
+        told[batch_id].add(next(value for name, value in post["headers"] if name.lower() == "webhook-id"))
+        if body["data"]["money"]["charged"] != book.batches[UUID(batch_id)]["charged"]:
+            wrong.append(body)
+    wanted = {str(row["id"]) for row in book.batches.values() if row["callback_url"]}
+    yield from _listed("settled batches whose client was not told", sorted(wanted - told.keys()))
+    yield from _listed("callbacks under two ids", [batch_id for batch_id, ids in told.items() if len(ids) > 1])
+    yield from _listed("callbacks that say what is not so", wrong)
 
 
 def _money(book: Book) -> Iterable[str]:
@@ -241,30 +250,26 @@ def _meters(book: Book) -> Iterable[str]:
     yield from _listed("holds of settled batches", [str(row["batch_id"]) for row in book.tables["holds"]])
 
 
-def _halts(evidence: Evidence, loader: Loader) -> Iterable[str]:
-    """No call that arrives later than any could that had started before the answer."""
+def _halts(evidence: Evidence, halts: Iterable[Halt]) -> Iterable[str]:
+    """After the answer no call begins until the batch is told to go on, and no more arrive than it said were on their
+    way.
+    """
     by_batch: dict[str, list[Arrival]] = defaultdict(list)
     for arrival in evidence.arrivals:
         by_batch[arrival.batch].append(arrival)
-    late = []
-    for halt in loader.halts:
+    late, more = [], []
+    for halt in halts:
         until_ns = halt.resumed_ns or time.monotonic_ns()
-        since_ns = halt.answered_ns + ON_THE_WAY_S * 1e9
+        after = [call for call in by_batch[halt.batch_id.hex] if halt.answered_ns < call.arrived_ns < until_ns]
         late += [
-            (call.message_id, halt.what, round((call.arrived_ns - halt.answered_ns) / 1e9, 3))
-            for call in by_batch[halt.batch_id.hex]
-            if since_ns < call.arrived_ns < until_ns
+            (call.message_id, halt.what, round((call.started_ns - halt.answered_ns) / 1e9, 3))
+            for call in after
+            if call.started_ns is None or call.started_ns > halt.answered_ns
         ]
+        if len(after) > halt.on_their_way:
+            more.append((str(halt.batch_id), halt.what, len(after), halt.on_their_way))
     yield from _listed("called after the answer to", late)
-
-
-def _recovery_s(evidence: Evidence, rig: Rig) -> float | None:
-    waits = []
-    for back in rig.came_back:
-        after = [arrival.arrived_ns for arrival in evidence.arrivals if arrival.arrived_ns > back.monotonic_ns]
-        if after:
-            waits.append((after[0] - back.monotonic_ns) / 1e9)
-    return max(waits, default=None)
+    yield from _listed("more arrived after the answer than it said (batch, what, arrived, said)", more)
 
 
 def _listed(what: str, found: list[Any]) -> Iterable[str]:

@@ -31,9 +31,12 @@ class Proxy:
         self.mend(reset=True)
         await asyncio.gather(*self._lines)
 
-    def cut(self) -> None:
-        """From now on no byte passes, in either direction; new connections are taken and hear nothing."""
+    def cut(self) -> int:
+        """From now on no byte passes, in either direction; new connections are taken and hear nothing. How many
+        connections it cut.
+        """
         self._flowing.clear()
+        return len(self._lines)
 
     def mend(self, *, reset: bool) -> None:
         """Let bytes pass again: what was on its way arrives late, or, with `reset`, the connections of before are

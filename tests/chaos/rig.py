@@ -1,7 +1,8 @@
-"""What is tried: a Postgres of its own, the simulator, two APIs and four workers, all of them real processes."""
+"""What is tried: a Postgres of its own, the simulator, APIs and workers, all of them real processes."""
 
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -16,40 +17,24 @@ from carteiro.services.catalog import apply_catalog
 from carteiro.storage.migrations import migrate
 from carteiro.storage.pool import open_pool
 from tests.chaos.proxy import Proxy
+from tests.chaos.steer import Steering
+from tests.chaos.steps import SERVE, WORKER
+from tests.chaos.world import ACCOUNT, CREDITS, JITTER_MS, LATENCY_MS, World
 from tests.support import factories
 from tests.support.databases import chosen_binaries
 from tests.support.processes import ChildProcess, free_port, running_processes
-from tests.support.stack import SHORT, Simulator, window
+from tests.support.stack import Simulator
 from tests.support.waiting import until
 
-APIS, WORKERS = 2, 4
-WINDOW_S = 20.0
-CREDITS = 100_000
+ROOT = Path(__file__).parents[2]
+LAUNCHER = "tests.chaos.process"
 
-SETTINGS: Mapping[str, str] = {
-    **SHORT,
-    **window(WINDOW_S),
-    "CARTEIRO_CALL_TIMEOUT_S": "0.5",
-    "CARTEIRO_LATENESS_S": "0.15",
-    "CARTEIRO_BLACKOUT_LONGEST_S": "4",
-    "CARTEIRO_ASSUME_DELIVERED_AFTER_S": "30",
-}
-CALL_TIMEOUT_S = float(SETTINGS["CARTEIRO_CALL_TIMEOUT_S"])
-LATENESS_S = float(SETTINGS["CARTEIRO_LATENESS_S"])
-LEASE_S = float(SETTINGS["CARTEIRO_LEASE_S"])
-
-SIMULATOR = ["--latency-ms", "30", "--jitter-ms", "30", "--no-dedupe", "--no-magic"]
+SIMULATOR = ["--latency-ms", str(LATENCY_MS), "--jitter-ms", str(JITTER_MS), "--no-dedupe", "--no-magic"]
 """It takes an id again that it has taken before: a second call would be seen to have been one."""
 REPORTS = ["--receipt-attempts", "12", "--receipt-retry-ms", "200"]
 
-ACCOUNT = factories.ACCOUNT
-SERVICES = {"acme-utility": "sent_only", "acme-full": "full"}
-MANAGER_LIMITS = {"acme-bm1": 280, "acme-bm2": 280, "acme-bm3": 280, "acme-bm4": 280}
-SENDER_LIMITS = {"acme-bm4": 110}
-"""Limits of each sender's own, by business manager; where there is none only the business manager's counts."""
-SENDERS_EACH = 2
-RATE_PER_S = 40
-"""Of each service. Together they could send more in a window than the limits allow."""
+Environments = Callable[[str, int], Mapping[str, str]]
+"""More variables of the n-th process of a kind, `serve` or `worker`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +44,15 @@ class Moment:
     monotonic_ns: int
     wall_ns: int
 
+    @classmethod
+    def now(cls) -> "Moment":
+        return cls(time.monotonic_ns(), time.time_ns())
+
 
 @dataclass
 class Rig:
+    world: World
+    home: Path
     cluster: Cluster
     simulator: Simulator
     apis: list[ChildProcess]
@@ -70,16 +61,22 @@ class Rig:
     key: str
     proxy: Proxy | None
     dsn: str
+    steering: Steering
     came_back: list[Moment] = field(default_factory=list)
     """When Postgres answered again after it had been stopped."""
     frozen: list[tuple[int, Moment, Moment]] = field(default_factory=list)
     """(process id, from, until) of workers that were stopped beyond their lease."""
+    killed: list[tuple[int, Moment]] = field(default_factory=list)
+    """(process id, when) of workers that got a SIGKILL."""
     findings: list[str] = field(default_factory=list)
     """What a fault itself saw that must not be."""
 
     @property
     def processes(self) -> list[ChildProcess]:
         return [*self.apis, *self.workers]
+
+    def of_kind(self, kind: str) -> list[ChildProcess]:
+        return self.apis if kind == SERVE else self.workers
 
     async def read(self, query: str, *params: object) -> list[dict[str, Any]]:
         """Rows of a query, on a connection that is none of the product's."""
@@ -93,50 +90,65 @@ class Rig:
         return "\n".join(f"{child.name}:\n{child.log_tail(characters)}" for child in self.processes)
 
 
+def _no_more(_kind: str, _place: int) -> Mapping[str, str]:
+    return {}
+
+
 @contextlib.asynccontextmanager
 async def running_rig(
-    home: Path, *, seed: int, proxied: bool = False, worker_environments: Mapping[int, Mapping[str, str]] | None = None
+    world: World, home: Path, *, seed: int, proxied: bool = False, environments: Environments = _no_more
 ) -> AsyncIterator[Rig]:
-    """Everything started and ready. `proxied`: all workers but the last reach Postgres through the rig's proxy.
-    `worker_environments`: more variables of single workers, by their place.
-    """
+    """Everything started and ready. `proxied`: all workers but the last reach Postgres through the rig's proxy."""
     home.mkdir(parents=True, exist_ok=True)
     async with contextlib.AsyncExitStack() as stack:
         cluster = stack.enter_context(_cluster(free_port()))
-        migrate(cluster.dsn())
+        dsn = cluster.dsn()
+        migrate(dsn)
         proxy = await stack.enter_async_context(Proxy(cluster.port)) if proxied else None
-        worker_dsns = [cluster.dsn()] * WORKERS
+        worker_dsns = [dsn] * world.workers
         if proxy is not None:
-            worker_dsns[:-1] = [_through(cluster, proxy)] * (WORKERS - 1)
-        ports = [free_port() for _ in range(APIS)]
+            worker_dsns[:-1] = [_through(cluster, proxy)] * (world.workers - 1)
+        ports = [free_port() for _ in range(world.apis)]
         urls = [f"http://127.0.0.1:{port}" for port in ports]
-        environment = {**SETTINGS, "INFOBIP_KEY": "any", "CARTEIRO_PUBLIC_URL": urls[0]}
+        environment = {
+            **world.settings,
+            "INFOBIP_KEY": "any",
+            "CARTEIRO_PUBLIC_URL": urls[0],
+            "CARTEIRO_DATABASE_URL": dsn,
+            "PYTHONPATH": str(ROOT),
+        }
         processes = stack.enter_context(running_processes(home, environment))
         simulator_port = free_port()
         simulator = Simulator(f"http://127.0.0.1:{simulator_port}")
         stack.push_async_callback(simulator.http.aclose)
-        simulated = processes.start(
-            "simulator", "--port", str(simulator_port), "--seed", str(seed % 2**31), *SIMULATOR, *REPORTS
-        )
-        key = await _set_up(cluster.dsn(), simulator.url)
+        told = ["--port", str(simulator_port), "--seed", str(seed % 2**31), "--witness-dsn", dsn]
+        simulated = processes.start("simulator", *told, *SIMULATOR, *REPORTS)
+        key = await _set_up(dsn, world.catalog(simulator.url))
         apis = [
-            processes.start("serve", environment={"CARTEIRO_DATABASE_URL": cluster.dsn(), "CARTEIRO_PORT": str(port)})
-            for port in ports
+            processes.start(
+                SERVE, module=LAUNCHER, environment={"CARTEIRO_PORT": str(port), **environments(SERVE, place)}
+            )
+            for place, port in enumerate(ports)
         ]
-        more = worker_environments or {}
         workers = [
-            processes.start("worker", environment={"CARTEIRO_DATABASE_URL": worker_dsn, **more.get(place, {})})
+            processes.start(
+                WORKER,
+                module=LAUNCHER,
+                environment={"CARTEIRO_DATABASE_URL": worker_dsn, **environments(WORKER, place)},
+            )
             for place, worker_dsn in enumerate(worker_dsns)
         ]
+        steering = Steering(urls, key, seed)
+        stack.push_async_callback(steering.close)
         await simulated.ready_at(f"{simulator.url}/_sim/health")
         for api, url in zip(apis, urls, strict=True):
             await api.ready_at(f"{url}/readyz", 60)
-        rig = Rig(cluster, simulator, apis, urls, workers, key, proxy, cluster.dsn())
-        await until_workers(rig, WORKERS)
+        rig = Rig(world, home, cluster, simulator, apis, urls, workers, key, proxy, dsn, steering)
+        await _until_workers(rig, world.workers)
         yield rig
 
 
-async def until_workers(rig: Rig, n: int, timeout_s: float = 60.0) -> None:
+async def _until_workers(rig: Rig, n: int, timeout_s: float = 60.0) -> None:
     """Wait until `n` workers have swept."""
 
     async def have_swept() -> bool:
@@ -153,36 +165,12 @@ def _through(cluster: Cluster, proxy: Proxy) -> str:
     return cluster.tcp_dsn().replace(f":{cluster.port}/", f":{proxy.port}/")
 
 
-async def _set_up(dsn: str, base_url: str) -> str:
+async def _set_up(dsn: str, catalog: str) -> str:
     """Catalog and credits; an API key."""
     async with open_pool(dsn, min_size=1, max_size=2, application_name="rig") as pool:
-        await apply_catalog(pool, catalog().replace(factories.SERVICE_FIELDS["base_url"], base_url))
+        await apply_catalog(pool, catalog)
         await grant_credits(pool, ACCOUNT, CREDITS, cause="rig", actor="rig")
         return await factories.add_key(pool)
-
-
-def catalog() -> str:
-    """One account with a service for each charge rule, and a template that all business managers have approved."""
-    tables = [f'[[account]]\nid = "{ACCOUNT}"', f'[[template]]\nname = "{factories.TEMPLATE}"\ncategory = "UTILITY"']
-    tables[-1] += f'\nbody = "{factories.BODY}"'
-    for service, rule in SERVICES.items():
-        fields = {**factories.SERVICE_FIELDS, "messages_per_second": RATE_PER_S, "charge_rule": rule}
-        lines = [f"{name} = {given if isinstance(given, int) else repr(given)}" for name, given in fields.items()]
-        tables.append("\n".join([f'[[service]]\nid = "{service}"\naccount = "{ACCOUNT}"', *lines]))
-    for number, (manager, limit) in enumerate(MANAGER_LIMITS.items(), 1):
-        tables.append(f'[[business_manager]]\nid = "{manager}"\ndaily_limit = {limit}')
-        own = SENDER_LIMITS.get(manager)
-        for place in range(1, SENDERS_EACH + 1):
-            limited = "use_waba_limit = true" if own is None else f"daily_limit = {own}"
-            tables.append(
-                f'[[sender]]\nid = "{factories.sender_id(number, place)}"\nbusiness_manager = "{manager}"\n'
-                f'accounts = ["{ACCOUNT}"]\n{limited}'
-            )
-        tables.append(
-            f'[[submission]]\ntemplate = "{factories.TEMPLATE}"\nbusiness_manager = "{manager}"\n'
-            f'physical_name = "{factories.TEMPLATE}_v{number}"\nstatus = "APPROVED"'
-        )
-    return "\n\n".join(tables) + "\n"
 
 
 def to_ns(at: datetime) -> int:

@@ -2,82 +2,92 @@
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.chaos.faults import RollingStop, chosen
+from tests.chaos.fault import Fault
 from tests.chaos.judge import Verdict, judge
 from tests.chaos.load import Loader
+from tests.chaos.matrix import chosen
 from tests.chaos.rig import Rig, running_rig
 
 LOAD_S = 35.0
 DRAIN_S = 150.0
 """How long after the last fault everything may take to be settled: several windows of the daily limits."""
-RECOVERY_S = 10.0
+LOOK_EVERY_S = 0.2
+
+LEFT = (
+    "SELECT (SELECT count(*) FROM batch WHERE status <> 'draft' AND settled_at IS NULL)"
+    " + (SELECT count(*) FROM claim WHERE closed_at IS NULL)"
+    " + (SELECT count(*) FROM callback WHERE delivered_at IS NULL AND gave_up_at IS NULL)"
+    " + (SELECT count(*) FROM receipt_inbox) AS n"
+)
+"""What is still to come to its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """`seconds` from the first post until everything was settled."""
+    """`seconds` from the first post until everything was settled. `did`: what the faults did, and how often."""
 
     faults: str
     seed: int
     seconds: float
     verdict: Verdict
+    did: Counter[str]
     findings: list[str]
 
 
 async def run(faults: str, seed: int, home: Path, *, load_s: float = LOAD_S) -> Run:
     """Logs of the processes are left in `home`. Raises KeyError for an unknown fault."""
-    kinds = chosen(faults)
-    environments: dict[int, Mapping[str, str]] = {}
-    for kind in kinds:
-        environments |= kind.worker_environments(home)
-    proxied = any(kind.proxied for kind in kinds)
-    async with running_rig(home, seed=seed, proxied=proxied, worker_environments=environments) as rig:
+    striking = [kind(seed, home) for kind in chosen(faults)]
+    load_s = max([load_s if fault.load_s is None else fault.load_s for fault in striking])
+
+    def environments(kind: str, place: int) -> dict[str, str]:
+        return {name: value for fault in striking for name, value in fault.environment(kind, place).items()}
+
+    proxied = any(fault.proxied for fault in striking)
+    async with running_rig(striking[0].world, home, seed=seed, proxied=proxied, environments=environments) as rig:
         began_s = time.monotonic()
         loader = Loader(rig, seed)
         loading = asyncio.create_task(loader.run())
-        striking = [kind(seed) for kind in kinds]
         for fault in striking:
             await fault.start(rig)
-        await asyncio.wait([loading], timeout=load_s)
+        await _load(loading, striking, began_s + load_s)
         loader.stop()
         for fault in striking:
             await fault.stop(rig)
-        drained = await _drain(rig, loader, loading)
+        drained = await _drain(rig, loading)
         seconds = time.monotonic() - began_s
-        verdict = await judge(rig, loader)
+        verdict, record = await judge(rig, loader, may_be_blind=any(fault.strikes_postgres for fault in striking))
         findings = list(verdict.findings)
         if not drained:
             findings.append(f"not settled within {DRAIN_S:g} s after the last fault\n{rig.log_tails()}")
-        if faults == RollingStop.name and verdict.lapsed:
-            findings.append(f"{verdict.lapsed} messages were left under a lease by workers that were asked to stop")
+        for fault in striking:
+            findings += fault.judge(record)
         for child in rig.processes:
             if not child.running:
                 findings.append(f"{child.name} is not running: {child.returncode}\n{child.log_tail(1_000)}")
-        if verdict.recovery_s is not None and verdict.recovery_s > RECOVERY_S:
-            findings.append(f"no call for {verdict.recovery_s:.1f} s after Postgres was back")
-        await loader.close()
-        return Run(faults, seed, seconds, verdict, findings)
+        return Run(faults, seed, seconds, verdict, sum((fault.did for fault in striking), Counter()), findings)
 
 
-async def _drain(rig: Rig, loader: Loader, loading: "asyncio.Task[None]") -> bool:
+async def _load(loading: "asyncio.Task[None]", striking: list[Fault], ends_s: float) -> None:
+    """Until the time is up, every fault has had enough, or the load broke off."""
+    while time.monotonic() < ends_s and not loading.done() and not all(fault.is_done() for fault in striking):
+        await asyncio.wait([loading], timeout=LOOK_EVERY_S)
+
+
+async def _drain(rig: Rig, loading: "asyncio.Task[None]") -> bool:
     """Everything answered, resumed and settled, and no claim open; False: not in time."""
     ends_s = time.monotonic() + DRAIN_S
     while time.monotonic() < ends_s:
         if loading.done():
             loading.result()
-            await loader.resume_all()
-            left = await rig.read(
-                "SELECT (SELECT count(*) FROM batch WHERE status <> 'draft' AND settled_at IS NULL)"
-                " + (SELECT count(*) FROM claim WHERE closed_at IS NULL)"
-                " + (SELECT count(*) FROM receipt_inbox) AS n"
-            )
-            if left[0]["n"] == 0:
+            for row in await rig.read("SELECT id FROM batch WHERE status = 'paused'"):
+                await rig.steering.order(row["id"], "resume")
+            if (await rig.read(LEFT))[0]["n"] == 0:
                 return True
-        await asyncio.sleep(0.25)
+        await asyncio.sleep(LOOK_EVERY_S)
     loading.cancel()
     await asyncio.gather(loading, return_exceptions=True)
     return False

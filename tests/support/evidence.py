@@ -12,6 +12,14 @@ from itertools import pairwise
 import msgspec
 
 
+class Sight(msgspec.Struct, frozen=True):
+    """What the database said of a message when its call arrived (`--witness-dsn`). `status` None: no such message."""
+
+    status: str | None
+    claim_id: int | None
+    claim_open: bool
+
+
 class Arrival(msgspec.Struct, frozen=True):
     """One message as it came: a line of `/_sim/calls`."""
 
@@ -25,6 +33,20 @@ class Arrival(msgspec.Struct, frozen=True):
     placeholders: list[str]
     answer: str
     accepted: bool
+    caller: str = ""
+    sight: Sight | None = None
+    status_id: int | None = None
+    """As it was reported."""
+
+    @property
+    def claim_id(self) -> int | None:
+        """Of the claim that called, where the rig has it say so: `carteiro claim/7 at/123`."""
+        return _named(self.caller, "claim")
+
+    @property
+    def started_ns(self) -> int | None:
+        """When the call began, by the clock of `arrived_ns`, where the rig has it say so."""
+        return _named(self.caller, "at")
 
     @property
     def batch(self) -> str:
@@ -34,6 +56,14 @@ class Arrival(msgspec.Struct, frozen=True):
     @property
     def at_s(self) -> float:
         return self.arrived_ns / 1e9
+
+
+def _named(caller: str, name: str) -> int | None:
+    for word in caller.split():
+        key, _, value = word.partition("/")
+        if key == name and value.isdigit():
+            return int(value)
+    return None
 
 
 @dataclass(frozen=True)
@@ -89,15 +119,18 @@ class Evidence:
             groups.setdefault(by(arrival), []).append(arrival.at_s)
         return max((most_within(times, window_s) for times in groups.values()), default=0)
 
-    def over_limits(
+    def fullest(
         self, window_s: float, limits: Mapping[str, int], owner_of: Callable[[Arrival], str]
     ) -> list[tuple[str, int, int]]:
-        """(owner, most, limit) of each owner with more arrivals than its limit in some window (t - window_s, t]."""
+        """(owner, most in any window (t - window_s, t], limit) of each owner that has a limit and any arrivals."""
         groups: dict[str, list[float]] = {}
         for arrival in self.arrivals:
             groups.setdefault(owner_of(arrival), []).append(arrival.at_s)
-        most = {owner: most_within(times, window_s) for owner, times in groups.items() if owner in limits}
-        return [(owner, n, limits[owner]) for owner, n in sorted(most.items()) if n > limits[owner]]
+        return [
+            (owner, most_within(times, window_s), limits[owner])
+            for owner, times in sorted(groups.items())
+            if owner in limits
+        ]
 
     def without_row(self, histories: Mapping[str, "History"]) -> list[Arrival]:
         """Calls whose message was not about to be sent, by what the database had written by then. Histories are by

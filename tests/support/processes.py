@@ -23,15 +23,24 @@ STOP_TIMEOUT_S = 15.0
 class ChildProcess:
     """One `carteiro ...` in its own process group; standard output and error go to `log_path`. It does not outlive us,
     however the tests are ended.
+
+    `environment` may be changed before it is started again.
     """
 
-    def __init__(self, name: str, arguments: Sequence[str], environment: Mapping[str, str], log_path: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        log_path: Path,
+        module: str = "carteiro",
+    ) -> None:
         self.name = name
         self.log_path = log_path
-        self._command = [sys.executable, "-m", "carteiro", *arguments]
+        self._command = [sys.executable, "-m", module, *arguments]
         # Nothing of the caller's settings leaks in: what a test sets is what the process has.
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("CARTEIRO_")}
-        self._environment = {**inherited, "PYTHONUNBUFFERED": "1", "CARTEIRO_LOG_FORMAT": "json", **environment}
+        self.environment = {**inherited, "PYTHONUNBUFFERED": "1", "CARTEIRO_LOG_FORMAT": "json", **environment}
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -54,7 +63,7 @@ class ChildProcess:
         with self.log_path.open("ab") as log:
             self._process = subprocess.Popen(
                 self._command,
-                env=self._environment,
+                env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -125,12 +134,18 @@ class Processes:
         self._started: list[ChildProcess] = []
 
     def start(
-        self, *arguments: str, name: str | None = None, environment: Mapping[str, str] | None = None
+        self,
+        *arguments: str,
+        name: str | None = None,
+        environment: Mapping[str, str] | None = None,
+        module: str = "carteiro",
     ) -> ChildProcess:
-        """Start `carteiro <arguments>` and return at once; wait with `ready` or `ready_at`."""
+        """Start `carteiro <arguments>` and return at once; wait with `ready` or `ready_at`. `module`: what stands in
+        for it.
+        """
         label = f"{len(self._started)}-{name or arguments[0]}"
         child = ChildProcess(
-            label, arguments, {**self.environment, **(environment or {})}, self._log_dir / f"{label}.log"
+            label, arguments, {**self.environment, **(environment or {})}, self._log_dir / f"{label}.log", module
         )
         self._started.append(child)
         child.start()

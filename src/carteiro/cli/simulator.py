@@ -33,7 +33,8 @@ _DEFAULTS = Options()
 @click.option("--meta-app-secret", default=_DEFAULTS.meta_app_secret, help="What it is signed with.")
 @click.option("--meta-opaque/--no-meta-opaque", default=_DEFAULTS.meta_opaque, help="Statuses carry our own id.")
 @click.option("--log-lag-ms", default=_DEFAULTS.log_lag_ms, help="How long a message is missing in the log.")
-def simulator(host: str, port: int, **options: object) -> None:
+@click.option("--witness-dsn", default=None, help="Record what Carteiro's database says when a message arrives.")
+def simulator(host: str, port: int, witness_dsn: str | None, **options: object) -> None:
     """Speak Infobip's and Meta's wire format, with faults on demand (docs/simulator.md)."""
     try:
         chosen = msgspec.convert(options, Options)
@@ -42,6 +43,6 @@ def simulator(host: str, port: int, **options: object) -> None:
     try:
         import uvloop
     except ImportError:
-        asyncio.run(serve(chosen, host, port))
+        asyncio.run(serve(chosen, host, port, witness_dsn))
     else:
-        uvloop.run(serve(chosen, host, port))
+        uvloop.run(serve(chosen, host, port, witness_dsn))

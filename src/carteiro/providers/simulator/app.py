@@ -14,6 +14,7 @@ from carteiro.providers.simulator.reading import Reading
 from carteiro.providers.simulator.sending import Sending
 from carteiro.providers.simulator.sink import Sink
 from carteiro.providers.simulator.state import State
+from carteiro.providers.simulator.witness import Witness
 
 _BODY_MAX = 64 * 1024 * 1024
 
@@ -58,9 +59,20 @@ def _build_admin(state: State) -> web.Application:
 
 
 @contextlib.asynccontextmanager
-async def running_simulator(options: Options, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
-    """A simulator on this event loop, for as long as the block lasts; gives its address. Port 0 is any free one."""
-    state = State.of(options)
+async def running_simulator(
+    options: Options, host: str = "127.0.0.1", port: int = 0, witness_dsn: str | None = None
+) -> AsyncIterator[str]:
+    """A simulator on this event loop, for as long as the block lasts; gives its address. Port 0 is any free one.
+
+    `witness_dsn`: look into that database at the arrival of each message, and record what it says.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        witness = await stack.enter_async_context(Witness.running(witness_dsn)) if witness_dsn else None
+        yield await stack.enter_async_context(_serving(State.of(options, witness), host, port))
+
+
+@contextlib.asynccontextmanager
+async def _serving(state: State, host: str, port: int) -> AsyncIterator[str]:
     runner = web.AppRunner(
         build_app(state),
         access_log=None,
@@ -80,12 +92,12 @@ async def running_simulator(options: Options, host: str = "127.0.0.1", port: int
         await state.receipts.stop()
 
 
-async def serve(options: Options, host: str, port: int) -> None:
+async def serve(options: Options, host: str, port: int, witness_dsn: str | None = None) -> None:
     """Run until SIGTERM or SIGINT."""
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    async with running_simulator(options, host, port) as address:
+    async with running_simulator(options, host, port, witness_dsn) as address:
         print(f"simulator on {address}", flush=True)
         await stopping.wait()

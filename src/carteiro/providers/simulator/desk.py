@@ -4,12 +4,16 @@ A message is in the ledger before any of the answer leaves, so what a caller lea
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from carteiro.providers.simulator.ledger import Arrival
 from carteiro.providers.simulator.plan import Plan
 from carteiro.providers.simulator.state import State
+from carteiro.providers.simulator.witness import Sight, Witness
 
+# These answer for the whole call; the others for one message of it.
+_OF_THE_CALL = frozenset({"http", "reset", "close", "hang", "garbage", "no_row"})
 _USUAL = Plan()
 _DUPLICATE = Plan(answer="reject", status_id=23)
 
@@ -22,18 +26,55 @@ class Judged:
     accepted: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """One request. `whole`: the plan that answers for all of it, if there is one."""
+
+    plans: list[Plan]
+    whole: Plan | None
+    judged: list[Judged]
+
+
 class Desk:
     def __init__(self, state: State) -> None:
         self._state = state
+        self._taking: set[asyncio.Task[Taken]] = set()
 
-    def plan_of(self, arrival: Arrival) -> Plan:
+    async def take(self, arrivals: Sequence[Arrival]) -> Taken:
+        """Decide about each message, write it down, and see to its reports."""
+        witness = self._state.witness
+        if witness is None:
+            return await self._take(arrivals, [None] * len(arrivals))
+        # A call that has arrived goes on record, also when its caller leaves during the look.
+        task = asyncio.create_task(self._look_and_take(witness, arrivals))
+        self._taking.add(task)
+        task.add_done_callback(self._taking.discard)
+        return await asyncio.shield(task)
+
+    async def _look_and_take(self, witness: Witness, arrivals: Sequence[Arrival]) -> Taken:
+        sights = await asyncio.gather(*(witness.look(arrival.message_id) for arrival in arrivals))
+        return await self._take(arrivals, sights)
+
+    async def _take(self, arrivals: Sequence[Arrival], sights: Sequence[Sight | None]) -> Taken:
+        plans = [self._plan_of(arrival) for arrival in arrivals]
+        whole = next((plan for plan in plans if plan.answer in _OF_THE_CALL), None)
+        judged = [
+            self._judge(arrival, whole or plan, sight)
+            for arrival, plan, sight in zip(arrivals, plans, sights, strict=True)
+        ]
+        for one in judged:
+            if one.accepted:
+                await self._report(one)
+        return Taken(plans, whole, judged)
+
+    def _plan_of(self, arrival: Arrival) -> Plan:
         state = self._state
         plan = state.faults.pick("send", arrival.to, arrival.sender, arrival.template)
         if plan is None and state.options.magic:
             plan = state.faults.pick_magic(arrival.to, is_meta=arrival.is_meta)
         return plan or _USUAL
 
-    def judge(self, arrival: Arrival, plan: Plan) -> Judged:
+    def _judge(self, arrival: Arrival, plan: Plan, sight: Sight | None) -> Judged:
         """Accept the message or not, and write it down."""
         ledger = self._state.ledger
         accepted = plan.answer == "ok" or (plan.accept and plan.answer != "reject")
@@ -46,10 +87,10 @@ class Desk:
             accepted = False
             if plan.answer == "ok":
                 plan = _DUPLICATE
-        row = ledger.record(arrival, _name(plan), accepted=accepted, hidden_ns=int(plan.log_lag_ms * 1e6))
+        row = ledger.record(arrival, _name(plan), accepted=accepted, hidden_ns=int(plan.log_lag_ms * 1e6), sight=sight)
         return Judged(row, arrival, plan, accepted)
 
-    async def report(self, one: Judged) -> None:
+    async def _report(self, one: Judged) -> None:
         if one.plan.receipt == "early":
             await self._state.receipts.post_now(one.row, one.plan)
         else:

@@ -40,6 +40,7 @@ class Graph:
             request=state.requests["send"],
             arrived_ns=arrived_ns,
             arrived_wall_ns=wall_ns,
+            caller=request.headers.get("User-Agent", ""),
             sender=request.match_info["number"],
             to=send.to[1:],
             message_id=send.biz_opaque_callback_data or uuid4().hex,
@@ -48,9 +49,7 @@ class Graph:
             notify_url=None,
             is_meta=True,
         )
-        judged = self._desk.judge(arrival, self._desk.plan_of(arrival))
-        if judged.accepted:
-            await self._desk.report(judged)
+        (judged,) = (await self._desk.take([arrival])).judged
         await self._desk.wait(judged.plan, [])
         if judged.plan.answer == "ok":
             return json_response(wire_meta.answer_body(judged.row, arrival.message_id, arrival.to))

@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from carteiro.providers.simulator.witness import Sight
+
 PENDING = 0
 """A message without an outcome so far; see `pack`."""
 
@@ -32,6 +34,8 @@ class Arrival:
     arrived_ns: int
     """CLOCK_MONOTONIC, which all processes of the machine share."""
     arrived_wall_ns: int
+    caller: str
+    """The request's User-Agent."""
     sender: str
     to: str
     message_id: str
@@ -67,6 +71,8 @@ class Ledger:
         self._request, self._arrived, self._wall = array("I"), array("q"), array("q")
         self._words = _Words()
         self._sender, self._template, self._notify = array("I"), array("I"), array("I")
+        self._caller = array("I")
+        self._sights: dict[int, Sight] = {}
         self._answer, self._accepted = array("I"), array("B")
         self._outcome, self._done, self._seen = array("Q"), array("q"), array("B")
         self._meta = array("B")
@@ -85,13 +91,16 @@ class Ledger:
         """The row under which an id was accepted last."""
         return self._known.get(message_id)
 
-    def record(self, arrival: Arrival, answer: str, *, accepted: bool, hidden_ns: int = 0) -> int:
+    def record(
+        self, arrival: Arrival, answer: str, *, accepted: bool, hidden_ns: int = 0, sight: Sight | None = None
+    ) -> int:
         """Write a message down, with what is going to be answered; its row's number. The log hides it for so long."""
         row = len(self._arrived)
         number = self._words.number
         self._request.append(arrival.request)
         self._arrived.append(arrival.arrived_ns)
         self._wall.append(arrival.arrived_wall_ns)
+        self._caller.append(number(arrival.caller))
         self._sender.append(number(arrival.sender))
         self._template.append(number(arrival.template))
         self._notify.append(number(arrival.notify_url or ""))
@@ -110,6 +119,8 @@ class Ledger:
             self._known[arrival.message_id] = row
             self._taken[self._sender[row]] += 1
             self._taken_phones.append(_phone_key(arrival.to))
+        if sight is not None:
+            self._sights[row] = sight
         if hidden_ns:
             self._hidden_until[row] = arrival.arrived_wall_ns + hidden_ns
         return row
@@ -174,6 +185,8 @@ class Ledger:
                         "request": self._request[row],
                         "arrived_ns": self._arrived[row],
                         "arrived_wall_ns": self._wall[row],
+                        "caller": words[self._caller[row]],
+                        "sight": self._sights.get(row),
                         "sender": words[self._sender[row]],
                         "to": to.decode(),
                         "message_id": message_id.decode(),

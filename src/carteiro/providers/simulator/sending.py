@@ -15,9 +15,6 @@ from carteiro.providers.simulator.ledger import Arrival
 from carteiro.providers.simulator.plan import Plan
 from carteiro.providers.simulator.state import State
 
-# These answer for the whole call; the others for one message of it.
-_OF_THE_CALL = frozenset({"http", "reset", "close", "hang", "garbage", "no_row"})
-
 
 @dataclass(frozen=True, slots=True)
 class _Came:
@@ -26,6 +23,7 @@ class _Came:
     request: int
     arrived_ns: int
     wall_ns: int
+    caller: str
 
     def arrival(
         self, message: wire.Message | wire.FreeMessage, *, template: str, placeholders: tuple[str, ...]
@@ -34,6 +32,7 @@ class _Came:
             request=self.request,
             arrived_ns=self.arrived_ns,
             arrived_wall_ns=self.wall_ns,
+            caller=self.caller,
             sender=message.sender,
             to=message.to,
             message_id=message.messageId or uuid4().hex,
@@ -68,20 +67,16 @@ class Sending:
         if not is_authorized(request, state.options.api_key):
             return unauthorized()
         try:
-            arrivals = read(await request.read(), _Came(state.requests["send"], arrived_ns, wall_ns))
+            caller = request.headers.get("User-Agent", "")
+            arrivals = read(await request.read(), _Came(state.requests["send"], arrived_ns, wall_ns, caller))
         except msgspec.DecodeError as error:
             body = wire.validation_body(str(error))
             return web.Response(body=body, status=400, content_type="application/json")
-        plans = [self._desk.plan_of(arrival) for arrival in arrivals]
-        whole = next((plan for plan in plans if plan.answer in _OF_THE_CALL), None)
-        judged = [self._desk.judge(arrival, whole or plan) for arrival, plan in zip(arrivals, plans, strict=True)]
-        for one in judged:
-            if one.accepted:
-                await self._desk.report(one)
-        await self._desk.wait(whole, plans)
-        if whole is not None:
-            return await _answer_whole(request, whole)
-        return json_response(answer(judged))
+        taken = await self._desk.take(arrivals)
+        await self._desk.wait(taken.whole, taken.plans)
+        if taken.whole is not None:
+            return await _answer_whole(request, taken.whole)
+        return json_response(answer(taken.judged))
 
 
 def _read_templates(body: bytes, came: _Came) -> list[Arrival]:

@@ -9,6 +9,7 @@ from carteiro.providers.simulator.ledger import Ledger
 from carteiro.providers.simulator.options import Options
 from carteiro.providers.simulator.receipts import Receipts
 from carteiro.providers.simulator.standing import Standings
+from carteiro.providers.simulator.witness import Witness
 
 
 @dataclass(slots=True)
@@ -19,14 +20,15 @@ class State:
     receipts: Receipts
     random: Random
     standings: Standings
+    witness: Witness | None = None
     requests: Counter[str] = field(default_factory=Counter)
     """Per door, refused ones included."""
 
     @classmethod
-    def of(cls, options: Options) -> "State":
+    def of(cls, options: Options, witness: Witness | None = None) -> "State":
         ledger, standings = Ledger(), Standings()
         receipts = Receipts(options, ledger, standings)
-        return cls(options, ledger, FaultBook(options.seed), receipts, Random(options.seed), standings)
+        return cls(options, ledger, FaultBook(options.seed), receipts, Random(options.seed), standings, witness)
 
     def reset(self) -> None:
         """As at the start, but for changed options."""
