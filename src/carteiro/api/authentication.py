@@ -26,5 +26,5 @@ def require_scope(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseR
     """Guard of every authenticated route: the key must have the scope that the route's operation names."""
     caller: Caller = connection.auth
     scope = handler.opt["operation"].scope
-    if scope not in caller.scopes:
+    if not caller.may(scope):
         raise Forbidden(f"This API key lacks the scope {scope}.", extra={"required_scope": scope})

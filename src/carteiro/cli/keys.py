@@ -27,7 +27,8 @@ def keys() -> None:
     type=click.DateTime(formats=["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S%z"]),
     help="A day (its beginning in UTC), or a time with offset.",
 )
-def create(account: str, scopes: tuple[str, ...], name: str, expires: datetime | None) -> None:
+@click.option("--owner", help="The person of the directory on whose behalf it speaks: what broadcasts are allowed by.")
+def create(account: str, scopes: tuple[str, ...], name: str, expires: datetime | None, owner: str | None) -> None:
     """Make a key of ACCOUNT and print it. It cannot be shown again."""
     if expires is not None and expires.tzinfo is None:
         expires = expires.replace(tzinfo=UTC)
@@ -35,7 +36,12 @@ def create(account: str, scopes: tuple[str, ...], name: str, expires: datetime |
         key = asyncio.run(
             with_pool(
                 lambda pool: api_keys.create(
-                    pool, account, scopes=scopes or api_keys.SCOPES, name=name, expires_at=expires
+                    pool,
+                    account,
+                    scopes=scopes or api_keys.SCOPES,
+                    name=name,
+                    expires_at=expires,
+                    owner_id=owner or None,
                 )
             )
         )
@@ -71,7 +77,8 @@ def list_keys(account: str | None) -> None:
     for key in asyncio.run(with_pool(lambda pool: api_keys.read_list(pool, account))):
         state = "revoked" if key.revoked_at else _expiry(key.expires_at)
         used = f"used {key.last_used_at:%Y-%m-%d %H:%M}" if key.last_used_at else "never used"
-        click.echo("  ".join([key.id, key.account_id, state, used, ",".join(key.scopes), key.name]).rstrip())
+        owner = [f"owner {key.owner_id}"] if key.owner_id else []
+        click.echo("  ".join([key.id, key.account_id, state, used, ",".join(key.scopes), *owner, key.name]).rstrip())
 
 
 def _expiry(expires_at: datetime | None) -> str:

@@ -28,11 +28,15 @@ _SHAPE = re.compile(
 SCOPES = (
     "batches:write",
     "batches:read",
+    "broadcast:send",
+    "broadcast:read",
     "capacity:read",
     "credits:read",
     "suppressions:write",
     "suppressions:read",
 )
+IMPLIED_BY = {"broadcast:read": "broadcast:send"}
+"""Scope -> another one that is enough for it: who sends may look at what came of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +47,17 @@ class Caller:
     account_id: str
     billing_account_id: str
     scopes: frozenset[str]
+    owner_id: str | None = None
+    """The person of the directory on whose behalf the key speaks."""
 
     @property
     def actor(self) -> str:
         """The name in audit rows."""
         return f"key:{self.key_id}"
+
+    def may(self, scope: str) -> bool:
+        """Whether the key has the scope, or one that is enough for it."""
+        return scope in self.scopes or IMPLIED_BY.get(scope) in self.scopes
 
 
 def generate() -> tuple[str, str]:
@@ -77,13 +87,19 @@ async def authenticate(pool: Pool, key: str) -> Caller:
             raise Unauthorized("The API key is unknown, revoked or expired.")
         if stored.stale:
             await api_keys.touch(conn, id)
-    return Caller(id, stored.account_id, stored.billing_account_id, frozenset(stored.scopes))
+    return Caller(id, stored.account_id, stored.billing_account_id, frozenset(stored.scopes), stored.owner_id)
 
 
 async def create(
-    pool: Pool, account_id: str, *, scopes: tuple[str, ...], name: str = "", expires_at: datetime | None = None
+    pool: Pool,
+    account_id: str,
+    *,
+    scopes: tuple[str, ...],
+    name: str = "",
+    expires_at: datetime | None = None,
+    owner_id: str | None = None,
 ) -> str:
-    """Make a key and return it: nobody can read it again.
+    """Make a key and return it: nobody can read it again. `owner_id`: whom of the directory it speaks for.
 
     Raises LookupError for an unknown account, ValueError for an unknown scope.
     """
@@ -104,6 +120,7 @@ async def create(
             secret_hash=parsed[1],
             scopes=scopes,
             expires_at=expires_at,
+            owner_id=owner_id,
         )
     return key
 

@@ -27,6 +27,7 @@ class StoredKey:
     scopes: list[str]
     valid: bool
     stale: bool
+    owner_id: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class ListedKey:
     expires_at: datetime | None
     revoked_at: datetime | None
     last_used_at: datetime | None
+    owner_id: str | None
 
 
 async def add(
@@ -50,6 +52,7 @@ async def add(
     secret_hash: bytes,
     scopes: Sequence[str],
     expires_at: datetime | None,
+    owner_id: str | None = None,
 ) -> None:
     await conn.execute(
         SQL.add,
@@ -60,6 +63,7 @@ async def add(
             "secret_hash": secret_hash,
             "scopes": list(scopes),
             "expires_at": expires_at,
+            "owner_id": owner_id,
         },
     )
 

@@ -30,6 +30,8 @@ class Service:
     rotation: str
     test_mode: bool
     active: bool
+    kind: str
+    """The door that it serves: multibm, broadcast or group_link."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,13 @@ class AccountSender:
 async def read_service(conn: AsyncConnection[Any], service_id: str) -> Service | None:
     async with conn.cursor(row_factory=args_row(Service)) as cursor:
         await cursor.execute(SQL.service, {"service_id": service_id})
+        return await cursor.fetchone()
+
+
+async def read_broadcast_service(conn: AsyncConnection[Any], account_id: str) -> Service | None:
+    """The account's active service of kind broadcast. The catalog file refuses a second one."""
+    async with conn.cursor(row_factory=args_row(Service)) as cursor:
+        await cursor.execute(SQL.broadcast_service, {"account_id": account_id})
         return await cursor.fetchone()
 
 

@@ -1,5 +1,6 @@
 """Idempotency keys, which clients choose, and request signatures, which need no client's help."""
 
+from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
@@ -10,21 +11,30 @@ from carteiro.storage.statements import load
 SQL = load("idempotency")
 
 
-async def lock_key(conn: AsyncConnection[Any], account_id: str, key: str) -> None:
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A client's Idempotency-Key, and the SHA-256 of the body that came with it."""
+
+    key: str
+    request_hash: bytes
+    scope: str = ""
+    """Whose keys they are within the account; keys of different scopes never meet. Empty: of its batches."""
+
+
+async def lock_key(conn: AsyncConnection[Any], account_id: str, key: Key) -> None:
     """Wait for any other request of the account under this key, until this transaction ends. Read after it."""
-    await conn.execute(SQL.lock_key, {"account_id": account_id, "key": key})
+    await conn.execute(SQL.lock_key, {"account_id": account_id, "scope": key.scope, "key": key.key})
 
 
-async def find_key(conn: AsyncConnection[Any], account_id: str, key: str) -> tuple[bytes, UUID] | None:
+async def find_key(conn: AsyncConnection[Any], account_id: str, key: Key) -> tuple[bytes, UUID] | None:
     """(request hash, batch) of an earlier request under this key."""
-    cursor = await conn.execute(SQL.find_key, {"account_id": account_id, "key": key})
+    cursor = await conn.execute(SQL.find_key, {"account_id": account_id, "scope": key.scope, "key": key.key})
     return await cursor.fetchone()
 
 
-async def put_key(conn: AsyncConnection[Any], account_id: str, key: str, request_hash: bytes, batch_id: UUID) -> None:
-    await conn.execute(
-        SQL.put_key, {"account_id": account_id, "key": key, "request_hash": request_hash, "batch_id": batch_id}
-    )
+async def put_key(conn: AsyncConnection[Any], account_id: str, key: Key, batch_id: UUID) -> None:
+    names = {"account_id": account_id, "scope": key.scope, "key": key.key}
+    await conn.execute(SQL.put_key, {**names, "request_hash": key.request_hash, "batch_id": batch_id})
 
 
 async def claim_signature(

@@ -215,6 +215,12 @@ class _Reader:
         accounts = {row["id"]: row["bills_to"] for row in rows["account"]}
         managers = {row["id"] for row in rows["business_manager"]}
         templates = {(row["name"], row["language"]) for row in rows["template"]}
+        serving = Counter(row["account_id"] for row in rows["service"] if row["kind"] == "broadcast" and row["active"])
+        for account, count in serving.items():
+            if count > 1:
+                self.faults.append(
+                    f"[[service]]: account {account} has {count} active ones of kind broadcast; one at most"
+                )
         for table, name, value, known in _references(rows, accounts.keys(), managers):
             if value not in known:
                 self.faults.append(f"[[{table}]] {name}: {value} is not in the file")

@@ -1,6 +1,6 @@
 """From a request to an order: everything that can be checked before anything is taken. No transaction, no locks."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -18,7 +18,7 @@ from carteiro.settings import Settings
 from carteiro.storage import catalog
 from carteiro.storage.batches import Draft
 from carteiro.storage.catalog import Service, Template
-from carteiro.storage.pool import Pool
+from carteiro.storage.pool import Connection, Pool
 
 CONTACTS_MAX = 100_000
 SCHEDULE_MAX = timedelta(days=365)
@@ -39,6 +39,10 @@ class Order:
     event: str
     """The lifecycle event by which the batch begins."""
     allow_duplicate: bool
+    signed: bool = True
+    """An equal request of the last minutes is this one. Not at the doors that go by other names."""
+    write_beside: Callable[[Connection], Awaitable[None]] | None = None
+    """What its door keeps beside the batch, written in the transaction that opens it."""
 
     @property
     def batch_id(self) -> UUID:
@@ -68,12 +72,25 @@ async def read_ground(pool: Pool, caller: Caller, request: BatchRequest) -> tupl
             raise Forbidden(f"This account has no service {request.service}.")
         if not service.active:
             raise Conflict(f"The service {service.id} is not active.")
-        template = await catalog.read_template(conn, name, language)
-        if template is None:
-            raise UnknownTemplate(name, language)
-        if not await catalog.is_usable(conn, template, caller.account_id):
-            raise TemplateNotApproved(name, language)
+        if service.kind != "multibm":
+            raise Conflict(f"The service {service.id} is of kind {service.kind}: it sends no batches.")
+        template = await read_usable_template(conn, caller.account_id, name, language)
     return service, template
+
+
+async def read_usable_template(
+    conn: Connection, account_id: str, name: str, language: str, *, pointer: str = "/template"
+) -> Template:
+    """A template that some sender of the account can send. `pointer`: where the request names it.
+
+    Raises UnknownTemplate or TemplateNotApproved.
+    """
+    template = await catalog.read_template(conn, name, language)
+    if template is None:
+        raise UnknownTemplate(name, language, pointer)
+    if not await catalog.is_usable(conn, template, account_id):
+        raise TemplateNotApproved(name, language, pointer)
+    return template
 
 
 def make_order(request: BatchRequest, service: Service, template: Template, settings: Settings, now: datetime) -> Order:

@@ -18,18 +18,11 @@ from carteiro.services.create.order import Order, make_order, read_ground
 from carteiro.settings import Settings
 from carteiro.storage import batches, capacity, claims, idempotency, jobs, ledger, messages, pools, suppression
 from carteiro.storage.capacity import MeterId
+from carteiro.storage.idempotency import Key
 from carteiro.storage.pool import Connection, Pool, retry_serialization, transact
 
 ROWS_UNDER_LOCK = 1_000
 """Larger batches load their rows before they take the locks, into a draft that nobody sees."""
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """A client's Idempotency-Key, and the SHA-256 of the body that came with it."""
-
-    key: str
-    request_hash: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +36,20 @@ class Creation:
 async def create_batch(
     pool: Pool, settings: Settings, caller: Caller, request: BatchRequest, *, key: Key | None = None
 ) -> Creation:
-    """Accept a batch, or raise a Problem and leave nothing behind.
+    """Accept a batch, or raise a Problem and leave nothing behind. Locks as `place_order`."""
+    if key is not None and (earlier := await find_under_key(pool, caller, key)) is not None:
+        return Creation(earlier, replayed=True)
+    service, template = await read_ground(pool, caller, request)
+    order = await asyncio.to_thread(make_order, request, service, template, settings, datetime.now(UTC))
+    return await place_order(pool, settings, caller, order, key)
+
+
+async def place_order(pool: Pool, settings: Settings, caller: Caller, order: Order, key: Key | None) -> Creation:
+    """Accept an order of any door, or raise a Problem and leave nothing behind.
 
     Locks, in this order: idempotency key, service, capacity meters, batch, account. Above ROWS_UNDER_LOCK the rows are
     loaded before, and a process killed in between leaves a draft, which the sweep collects.
     """
-    if key is not None and (earlier := await _find_under_key(pool, caller, key)) is not None:
-        return Creation(earlier, replayed=True)
-    service, template = await read_ground(pool, caller, request)
-    order = await asyncio.to_thread(make_order, request, service, template, settings, datetime.now(UTC))
     if len(order.rows) <= ROWS_UNDER_LOCK:
         return await retry_serialization(lambda: _place(pool, settings, caller, order, key, loaded=None))
     async with transact(pool) as conn:
@@ -65,19 +63,19 @@ async def create_batch(
     return placed
 
 
-async def _find_under_key(pool: Pool, caller: Caller, key: Key) -> UUID | None:
+async def find_under_key(pool: Pool, caller: Caller, key: Key) -> UUID | None:
     """The batch of an earlier request under this key; one that is being placed is waited for.
 
     Asked before anything is checked: what made the first request valid may be over by the time a client that got no
     answer repeats it, such as `expires_at`. Raises IdempotencyKeyReused.
     """
     async with pool.connection() as conn:
-        await idempotency.lock_key(conn, caller.account_id, key.key)
+        await idempotency.lock_key(conn, caller.account_id, key)
         return await _read_key(conn, caller, key)
 
 
 async def _read_key(conn: Connection, caller: Caller, key: Key) -> UUID | None:
-    used = await idempotency.find_key(conn, caller.account_id, key.key)
+    used = await idempotency.find_key(conn, caller.account_id, key)
     if used is None:
         return None
     request_hash, batch_id = used
@@ -114,6 +112,8 @@ async def _place(
         await _hold_capacity(conn, settings, order, order.capacity(suppressed))
         if not await batches.open_draft(conn, order.batch_id, event=order.event, debited=order.price):
             raise Unavailable("The batch took too long to load.", retry_after_s=1)
+        if order.write_beside is not None:
+            await order.write_beside(conn)
         await _debit(conn, caller, order)
         if order.event == "opened":
             await jobs.defer_pump(conn, order.service.id)
@@ -126,16 +126,18 @@ async def _find_earlier(
     """Take the locks, then claim key and signature; the batch that has one of them already, if there is one."""
     account_id = caller.account_id
     if key is not None:
-        await idempotency.lock_key(conn, account_id, key.key)
+        await idempotency.lock_key(conn, account_id, key)
     await claims.lock_service(conn, order.service.id)
     if key is not None and (earlier := await _read_key(conn, caller, key)) is not None:
         return earlier
-    owner = await idempotency.claim_signature(
-        conn, account_id, order.draft.request_signature, order.batch_id, ttl_s=settings.signature_ttl_s
-    )
-    batch_id = order.batch_id if order.allow_duplicate else owner
+    batch_id = order.batch_id
+    if order.signed:
+        owner = await idempotency.claim_signature(
+            conn, account_id, order.draft.request_signature, order.batch_id, ttl_s=settings.signature_ttl_s
+        )
+        batch_id = order.batch_id if order.allow_duplicate else owner
     if key is not None:
-        await idempotency.put_key(conn, account_id, key.key, key.request_hash, batch_id)
+        await idempotency.put_key(conn, account_id, key, batch_id)
     return batch_id if batch_id != order.batch_id else None
 
 

@@ -112,9 +112,17 @@ INSERT INTO service_health (service_id) SELECT id FROM service ON CONFLICT DO NO
 
 -- name: service
 SELECT s.id, s.account_id, coalesce(a.bills_to, a.id), s.category, s.charge_rule, s.min_batch_size, s.rotation, s.test_mode,
-    s.active
+    s.active, s.kind
 FROM service s JOIN account a ON a.id = s.account_id
 WHERE s.id = %(service_id)s
+
+-- name: broadcast_service
+SELECT s.id, s.account_id, coalesce(a.bills_to, a.id), s.category, s.charge_rule, s.min_batch_size, s.rotation, s.test_mode,
+    s.active, s.kind
+FROM service s JOIN account a ON a.id = s.account_id
+WHERE s.account_id = %(account_id)s AND s.kind = 'broadcast' AND s.active
+ORDER BY s.id
+LIMIT 1
 
 -- name: connection
 SELECT provider, base_url, api_key_env FROM service WHERE id = %(service_id)s

@@ -1,14 +1,14 @@
 -- What makes a repeated request harmless.
 
 -- name: lock_key
-SELECT pg_advisory_xact_lock(hashtextextended('idempotency:' || %(account_id)s || ':' || %(key)s, 0))
+SELECT pg_advisory_xact_lock(hashtextextended('idempotency:' || %(account_id)s || ':' || %(scope)s || ':' || %(key)s, 0))
 
 -- name: find_key
-SELECT request_hash, batch_id FROM idempotency_key WHERE account_id = %(account_id)s AND key = %(key)s
+SELECT request_hash, batch_id FROM idempotency_key WHERE account_id = %(account_id)s AND scope = %(scope)s AND key = %(key)s
 
 -- name: put_key
-INSERT INTO idempotency_key (account_id, key, request_hash, batch_id)
-VALUES (%(account_id)s, %(key)s, %(request_hash)s, %(batch_id)s)
+INSERT INTO idempotency_key (account_id, scope, key, request_hash, batch_id)
+VALUES (%(account_id)s, %(scope)s, %(key)s, %(request_hash)s, %(batch_id)s)
 
 -- name: claim_signature
 -- Taken by the first, kept until it expires; a batch that was cancelled or failed gives it up.

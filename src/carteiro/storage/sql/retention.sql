@@ -80,11 +80,11 @@ DELETE FROM message_return r USING old WHERE r.batch_id = old.batch_id AND r.seq
 
 -- name: prune_idempotency_keys
 WITH old AS MATERIALIZED (
-    SELECT account_id, key FROM idempotency_key WHERE created_at < clock_timestamp() - make_interval(secs => %(keep_s)s)
+    SELECT account_id, scope, key FROM idempotency_key WHERE created_at < clock_timestamp() - make_interval(secs => %(keep_s)s)
     ORDER BY created_at LIMIT %(n)s
     FOR UPDATE SKIP LOCKED
 )
-DELETE FROM idempotency_key k USING old WHERE k.account_id = old.account_id AND k.key = old.key
+DELETE FROM idempotency_key k USING old WHERE k.account_id = old.account_id AND k.scope = old.scope AND k.key = old.key
 
 -- name: prune_signatures
 -- Expired, they keep nobody from anything.

@@ -3,6 +3,7 @@
 from carteiro.storage.tables import (
     accounts,
     batches,
+    broadcasts,
     capacity,
     catalog,
     claims,
@@ -17,6 +18,7 @@ from carteiro.storage.tables.columns import metadata
 __all__ = [
     "accounts",
     "batches",
+    "broadcasts",
     "capacity",
     "catalog",
     "claims",

@@ -135,6 +135,13 @@ idempotency_key = Table(
     metadata,
     Column("account_id", Text, primary_key=True),
     Column("key", Text, primary_key=True),
+    Column(
+        "scope",
+        Text,
+        primary_key=True,
+        server_default="",
+        comment="whose keys they are within the account; empty: of its batches",
+    ),
     Column("request_hash", LargeBinary, nullable=False),
     uuid("batch_id", nullable=False),
     instant("created_at", now=True),
