@@ -91,6 +91,20 @@ async def next_turn(conn: AsyncConnection[Any], service_id: str) -> Turn | None:
         return await cursor.fetchone()
 
 
+async def one_turn(conn: AsyncConnection[Any], batch_id: UUID) -> Turn | None:
+    """This batch, if its rows may go now. Not locked yet."""
+    async with conn.cursor(row_factory=args_row(Turn)) as cursor:
+        await cursor.execute(SQL.one_batch, {"batch_id": batch_id})
+        return await cursor.fetchone()
+
+
+async def one_due_s(conn: AsyncConnection[Any], batch_id: UUID) -> float | None:
+    """Seconds until this batch may be tried again; None when nothing of it waits."""
+    cursor = await conn.execute(SQL.one_due, {"batch_id": batch_id})
+    row = await cursor.fetchone()
+    return row[0] if row else None
+
+
 async def next_due_s(conn: AsyncConnection[Any], service_id: str) -> float | None:
     """Seconds until the next batch that waits may be tried again; None when none waits."""
     cursor = await conn.execute(SQL.next_due, {"service_id": service_id})

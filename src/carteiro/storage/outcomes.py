@@ -7,7 +7,9 @@ from typing import Any
 from uuid import UUID
 
 from psycopg import AsyncConnection
+from psycopg.rows import args_row
 
+from carteiro.domain.lifecycle import SENDING
 from carteiro.storage.capacity import Unit
 from carteiro.storage.statements import load
 
@@ -30,6 +32,21 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
+class Shared:
+    """What a record has to know of its batch."""
+
+    status: str
+    max_attempts: int | None
+    retry_base_s: float | None
+    """See domain/retries.py."""
+
+    @property
+    def sends(self) -> bool:
+        """What is given back to it can go again."""
+        return self.status in SENDING
+
+
+@dataclass(frozen=True, slots=True)
 class Moved:
     seq: int
     event: str
@@ -44,13 +61,14 @@ async def begin_flush(conn: AsyncConnection[Any], claim_id: int, flush: int, n: 
     return await cursor.fetchone() is not None
 
 
-async def share_batch(conn: AsyncConnection[Any], batch_id: UUID) -> tuple[str, int | None]:
-    """(status, max_attempts), locked FOR KEY SHARE: the batch cannot be settled or cancelled meanwhile."""
-    cursor = await conn.execute(SQL.share_batch, {"batch_id": batch_id})
-    row = await cursor.fetchone()
-    if row is None:
+async def share_batch(conn: AsyncConnection[Any], batch_id: UUID) -> Shared:
+    """The batch, locked FOR KEY SHARE: it cannot be settled or cancelled meanwhile."""
+    async with conn.cursor(row_factory=args_row(Shared)) as cursor:
+        await cursor.execute(SQL.share_batch, {"batch_id": batch_id})
+        shared = await cursor.fetchone()
+    if shared is None:
         raise LookupError(f"batch {batch_id} is gone")
-    return row[0], row[1]
+    return shared
 
 
 async def read_clock(conn: AsyncConnection[Any]) -> datetime:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 from math import ceil
+from uuid import UUID
 
 from carteiro.domain.capacity import bucket_of
 from carteiro.domain.lifecycle import BatchState
@@ -16,7 +17,7 @@ from carteiro.services.dispatch.model import Due, Nothing, Slice
 from carteiro.services.dispatch.record import BLACKOUT_AFTER
 from carteiro.services.dispatch.rows import Ready, advance, take_ready
 from carteiro.services.dispatch.spacing import Spacing
-from carteiro.services.dispatch.station import Station
+from carteiro.services.dispatch.station import Claimant
 from carteiro.services.dispatch.waking import wake_waiting
 from carteiro.settings import Settings
 from carteiro.storage import capacity, claims
@@ -33,8 +34,10 @@ POLL_S = 0.05
 """When to look again for what other workers hold at this moment: calls in flight, locked rows."""
 
 
-async def claim_slice(station: Station, service_id: str, spacing: Spacing, *, has_log: bool) -> Slice | Nothing:
-    """Claim a slice of the batch whose turn it is, or say what stands in the way.
+async def claim_slice(
+    station: Claimant, service_id: str, spacing: Spacing, *, has_log: bool, batch_id: UUID | None = None
+) -> Slice | Nothing:
+    """Claim a slice of the batch whose turn it is, or of this one, or say what stands in the way.
 
     Locks, in this order: the service, capacity meters, pace meters, the batch, its rows. Everything is read after the
     service's lock, so that an operator's change (`max_inflight`, a stopped sender, a lowered limit) holds from the
@@ -46,7 +49,7 @@ async def claim_slice(station: Station, service_id: str, spacing: Spacing, *, ha
     async def attempt() -> tuple[Slice | Nothing, list[str]]:
         freed: list[str] = []
         async with transact(station.pool) as conn:
-            claimed = await _claim(conn, station, service_id, spacing, slice_s, freed)
+            claimed = await _claim(conn, station, service_id, spacing, slice_s, freed, batch_id)
         return claimed, freed
 
     claimed, freed = await retry_serialization(attempt)
@@ -58,7 +61,13 @@ async def claim_slice(station: Station, service_id: str, spacing: Spacing, *, ha
 
 
 async def _claim(
-    conn: Connection, station: Station, service_id: str, spacing: Spacing, slice_s: float, freed: list[str]
+    conn: Connection,
+    station: Claimant,
+    service_id: str,
+    spacing: Spacing,
+    slice_s: float,
+    freed: list[str],
+    batch_id: UUID | None,
 ) -> Slice | Nothing:
     """`freed` takes the business managers on which holds were released."""
     settings = station.settings
@@ -72,9 +81,10 @@ async def _claim(
     if allowance <= 0:
         return Nothing("in_flight", POLL_S)
 
-    turn = await claims.next_turn(conn, service_id)
+    turn = await (claims.next_turn(conn, service_id) if batch_id is None else claims.one_turn(conn, batch_id))
     if turn is None:
-        return Nothing("idle", await claims.next_due_s(conn, service_id))
+        due_s = claims.next_due_s(conn, service_id) if batch_id is None else claims.one_due_s(conn, batch_id)
+        return Nothing("idle", await due_s)
     ground = await lock_ground(conn, service_id, service, turn, settings)
     locked = await claims.lock_batch(conn, turn.batch_id)
     if locked is None:
@@ -153,7 +163,7 @@ async def _blocked(conn: Connection, turn: Turn, ground: Ground, plan: Plan, set
 
 async def _open(
     conn: Connection,
-    station: Station,
+    station: Claimant,
     service_id: str,
     service: Service,
     turn: Turn,

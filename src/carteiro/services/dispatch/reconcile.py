@@ -8,7 +8,7 @@ from uuid import UUID
 
 import structlog
 
-from carteiro.domain.lifecycle import OUTCOME_UNKNOWN, SENDING
+from carteiro.domain.lifecycle import OUTCOME_UNKNOWN
 from carteiro.domain.outcomes import Fact, FactKind
 from carteiro.providers.contract import LogUnreachable, LookUp, Provider
 from carteiro.services.dispatch.dispatcher import ProviderFor
@@ -151,8 +151,7 @@ async def _settle_batch(
     units = await unknowns.read_units(conn, batch_id, sorted(proven - set(over)))
     if units:
         await capacity.lock_meters(conn, meters_of(units.values()), keep_s=settings.window_s + settings.bucket_s)
-    status, _ = await outcomes.share_batch(conn, batch_id)
-    sends = status in SENDING
+    sends = (await outcomes.share_batch(conn, batch_id)).sends
     if over:
         now = await outcomes.read_clock(conn)
         facts = [*facts, *(Fact(batch_id, seq, FactKind.GIVEN_UP, now, code=OUTCOME_UNKNOWN) for seq in over)]

@@ -1,22 +1,32 @@
 """Record what a claim's calls came to: one transaction a flush, set by set, fenced by the claim."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from uuid import UUID
 
-from carteiro.domain.lifecycle import SENDING
-from carteiro.domain.outcomes import Accepted, Ambiguous, Fact, FactKind, Kind, NotSent, Rejected, Throttled
+from carteiro.domain.outcomes import (
+    Accepted,
+    Ambiguous,
+    Fact,
+    FactKind,
+    Kind,
+    NotSent,
+    Rejected,
+    Throttled,
+    message_key,
+)
+from carteiro.domain.retries import attempt_delay_s
 from carteiro.services.dispatch.model import Result, Slice
 from carteiro.services.dispatch.waking import wake_waiting
 from carteiro.settings import Settings
 from carteiro.storage import capacity, outcomes
 from carteiro.storage.capacity import Unit, meters_of
 from carteiro.storage.facts import merge_facts, note_returned
-from carteiro.storage.outcomes import Move
+from carteiro.storage.outcomes import Move, Shared
 from carteiro.storage.pool import Connection, Pool, retry_serialization, transact
 
 THROTTLE_WAIT_S = 2.0
 """How long a service waits when the provider says "too many" without saying for how long."""
-RETRY_DELAY_MAX_S = 30.0
 ATTEMPTS_MAX = 100
 """Attempts of a message whose batch sets no `max_attempts`: what never leaves must not keep its batch open for ever."""
 ACCOUNT_WAIT_S = 300.0
@@ -77,10 +87,9 @@ async def _write(conn: Connection, piece: Slice, results: Sequence[Result], sett
         meters = meters_of(units[seq] for seq in may_return)
         await capacity.lock_meters(conn, meters, keep_s=settings.window_s + settings.bucket_s)
 
-    status, max_attempts = await outcomes.share_batch(conn, piece.batch_id)
-    sends = status in SENDING
+    batch = await outcomes.share_batch(conn, piece.batch_id)
     attempts = {result.due.outgoing.seq: result.due.attempt for result in results}
-    moves = [_final(move, attempts[move.seq], max_attempts=max_attempts, sends=sends) for move in verdicts.moves]
+    moves = [_final(move, attempts[move.seq], piece.batch_id, batch) for move in verdicts.moves]
 
     merged = await merge_facts(conn, piece.batch_id, verdicts.facts, claim_id=piece.claim_id)
     moved = await outcomes.move_claimed(
@@ -95,7 +104,7 @@ async def _write(conn: Connection, piece: Slice, results: Sequence[Result], sett
     refused = [row for row in merged if row.seq in verdicts.refused and row.moved and row.unit]
     await note_returned(conn, piece.batch_id, [row.seq for row in refused])
     ended += [row.unit for row in refused if row.unit]
-    await capacity.give_back(conn, piece.batch_id, given_back, restore_holds=sends)
+    await capacity.give_back(conn, piece.batch_id, given_back, restore_holds=batch.sends)
     await capacity.give_back(conn, piece.batch_id, ended, restore_holds=False)
     await _note_service(conn, piece, verdicts, settings)
     return given_back + ended
@@ -134,8 +143,7 @@ def judge(results: Sequence[Result]) -> Verdicts:
                 verdicts.moves.append(Move(seq, "given_back", code, delay_s=wait_s))
             case NotSent(code, _):
                 verdicts.failures += 1
-                delay_s = min(RETRY_DELAY_MAX_S, 2.0 ** min(result.due.attempt, 10))
-                verdicts.moves.append(Move(seq, "given_back", code, attempts=1, delay_s=delay_s))
+                verdicts.moves.append(Move(seq, "given_back", code, attempts=1))
             case Ambiguous(code, _, duplicate):
                 if duplicate:
                     verdicts.hear()
@@ -145,13 +153,20 @@ def judge(results: Sequence[Result]) -> Verdicts:
     return verdicts
 
 
-def _final(move: Move, attempt: int, *, max_attempts: int | None, sends: bool) -> Move:
-    """The last of its attempts fails; a row given back to a batch that no longer sends is dropped."""
+def _final(move: Move, earlier: int, batch_id: UUID, batch: Shared) -> Move:
+    """The last of its attempts fails, an earlier one waits; a row given back to a batch that no longer sends is
+    dropped.
+    """
     if move.event != "given_back":
         return move
-    if move.attempts and attempt + 1 >= (max_attempts or ATTEMPTS_MAX):
-        return Move(move.seq, "exhausted", move.code, move.attempts)
-    return move if sends else Move(move.seq, "dropped", move.code, move.attempts)
+    attempt = earlier + move.attempts
+    if move.attempts and attempt >= (batch.max_attempts or ATTEMPTS_MAX):
+        return replace(move, event="exhausted")
+    if not batch.sends:
+        return replace(move, event="dropped")
+    if move.attempts:
+        return replace(move, delay_s=attempt_delay_s(batch.retry_base_s, attempt, message_key(batch_id, move.seq)))
+    return move
 
 
 async def _note_service(conn: Connection, piece: Slice, verdicts: Verdicts, settings: Settings) -> None:

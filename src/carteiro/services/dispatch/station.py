@@ -1,4 +1,4 @@
-"""What the pumps of one worker process share."""
+"""Who claims, and what the pumps of one worker process share."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -11,10 +11,16 @@ from carteiro.storage.pool import Pool
 
 
 @dataclass(frozen=True, slots=True)
-class Station:
+class Claimant:
+    """A process that claims: the owner of its claims."""
+
     pool: Pool
     settings: Settings
     worker_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Station(Claimant):
     calls: Calls
     recorder: Recorder
     stopping: asyncio.Event

@@ -17,7 +17,7 @@ WHERE s.id = %(service_id)s
 SELECT b.id, b.account_id, b.status, b.total, b.cursor_seq, b.template_name, b.template_language, b.template_signature,
     b.template_content, b.header, b.max_attempts
 FROM batch b
-WHERE b.service_id = %(service_id)s AND b.status IN ('pending', 'processing')
+WHERE b.service_id = %(service_id)s AND b.status IN ('pending', 'processing') AND b.door <> 'reminder'
     AND (b.scheduled_at IS NULL OR b.scheduled_at <= clock_timestamp())
     AND (b.expires_at IS NULL OR b.expires_at > clock_timestamp())
     AND (b.next_attempt_at IS NULL OR b.next_attempt_at <= clock_timestamp())
@@ -25,12 +25,30 @@ WHERE b.service_id = %(service_id)s AND b.status IN ('pending', 'processing')
 ORDER BY b.priority DESC, b.turn_at NULLS FIRST, b.id
 LIMIT 1
 
--- name: next_due
--- When the next of the service's batches that waits may be tried again.
-SELECT extract(epoch FROM min(greatest(b.next_attempt_at, b.scheduled_at)) - clock_timestamp())::float
+-- name: one_batch
+-- The turn of a batch that is sent by the request that made it.
+SELECT b.id, b.account_id, b.status, b.total, b.cursor_seq, b.template_name, b.template_language, b.template_signature,
+    b.template_content, b.header, b.max_attempts
 FROM batch b
-WHERE b.service_id = %(service_id)s AND b.status IN ('pending', 'processing')
-    AND greatest(b.next_attempt_at, b.scheduled_at) > clock_timestamp()
+WHERE b.id = %(batch_id)s AND b.status IN ('pending', 'processing')
+    AND (b.expires_at IS NULL OR b.expires_at > clock_timestamp())
+    AND (b.next_attempt_at IS NULL OR b.next_attempt_at <= clock_timestamp())
+    AND (b.cursor_seq < b.total OR EXISTS (SELECT FROM message_return r WHERE r.batch_id = b.id AND r.available_at <= clock_timestamp()))
+
+-- name: one_due
+SELECT extract(epoch FROM greatest(b.next_attempt_at, r.available_at) - clock_timestamp())::float
+FROM batch b LEFT JOIN message_return r ON r.batch_id = b.id
+WHERE b.id = %(batch_id)s AND b.status IN ('pending', 'processing') AND b.expires_at > clock_timestamp()
+    AND (b.cursor_seq < b.total OR r.seq IS NOT NULL)
+
+-- name: next_due
+-- When the next of the service's batches that waits may be tried again. Of returned rows only those of single sends are looked at:
+-- a batch with many is found by the sweep.
+SELECT extract(epoch FROM min(greatest(b.next_attempt_at, b.scheduled_at, r.available_at)) - clock_timestamp())::float
+FROM batch b
+LEFT JOIN message_return r ON b.total = 1 AND r.batch_id = b.id AND r.seq = 1
+WHERE b.service_id = %(service_id)s AND b.status IN ('pending', 'processing') AND b.door <> 'reminder'
+    AND greatest(b.next_attempt_at, b.scheduled_at, r.available_at) > clock_timestamp()
     AND (b.expires_at IS NULL OR b.expires_at > clock_timestamp())
     AND (b.cursor_seq < b.total OR EXISTS (SELECT FROM message_return r WHERE r.batch_id = b.id))
 

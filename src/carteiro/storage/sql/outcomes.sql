@@ -8,7 +8,7 @@ WHERE id = %(claim_id)s AND flushes = %(flush)s
 RETURNING id
 
 -- name: share_batch
-SELECT status, max_attempts FROM batch WHERE id = %(batch_id)s FOR KEY SHARE
+SELECT status, max_attempts, retry_base_s FROM batch WHERE id = %(batch_id)s FOR KEY SHARE
 
 -- name: clock
 SELECT clock_timestamp()

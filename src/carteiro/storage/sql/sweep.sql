@@ -5,7 +5,7 @@ SELECT DISTINCT b.service_id
 FROM batch b
 JOIN service s ON s.id = b.service_id AND s.active
 JOIN service_health h ON h.service_id = s.id
-WHERE b.status IN ('pending', 'processing')
+WHERE b.status IN ('pending', 'processing') AND b.door <> 'reminder'
     AND (b.scheduled_at IS NULL OR b.scheduled_at <= clock_timestamp())
     AND (b.expires_at IS NULL OR b.expires_at > clock_timestamp())
     AND (b.next_attempt_at IS NULL OR b.next_attempt_at <= clock_timestamp())
