@@ -7,11 +7,13 @@ from uuid import uuid4
 import httpx
 import pytest
 
+from carteiro.services.finalise import finalise_due
+from carteiro.settings import Settings
 from carteiro.storage.pool import Pool
 from tests.api.problems import assert_problem
 from tests.support.factories import add_key, batch_body, value
 
-ACTIONS = ("approve", "cancel", "pause", "reject", "reschedule", "resume")
+ACTIONS = ("approve", "cancel", "pause", "reject", "reschedule", "resume", "retry-failed")
 BODIES: dict[str, dict[str, Any]] = {"reject": {"reason": "no"}, "reschedule": {"scheduled_at": None}}
 
 
@@ -125,6 +127,25 @@ async def test_an_illegal_change_is_told_with_what_is_allowed(client: httpx.Asyn
     await move(pool, "completed", "completed")
     problem = assert_problem(await act(client, batch_id, "cancel"), 409, "illegal-transition")
     assert problem["allowed"] == []
+
+
+async def test_what_failed_is_retried_as_a_batch_of_its_own(client: httpx.AsyncClient, pool: Pool) -> None:
+    parent = await post_batch(client, 2)
+    problem = assert_problem(await act(client, parent, "retry-failed"), 409, "not-settled")
+    assert problem["state"] == "pending"
+    async with pool.connection() as conn:
+        await conn.execute("UPDATE batch SET status = 'processing', event = 'started'")
+        await conn.execute("UPDATE message SET status = 'failed', event = 'guarded' WHERE seq = 2")
+        await conn.execute("UPDATE message SET status = 'unsent', event = 'withdrawn' WHERE seq = 1")
+    await finalise_due(pool, Settings())
+    first, repeat = [await act(client, parent, "retry-failed") for _ in range(2)]
+    assert (first.status_code, repeat.status_code) == (202, 202)
+    child = first.json()
+    assert (child["parent_batch_id"], child["total"], child["status"]) == (parent, 1, "pending")
+    assert first.headers["location"] == repeat.headers["location"] == f"/api/v1/batches/{child['id']}"
+    assert (first.headers.get("idempotent-replayed"), repeat.headers["idempotent-replayed"]) == (None, "true")
+    assert (await client.get(f"/api/v1/batches/{parent}")).json()["retried_as"] == child["id"]
+    assert (await client.get(first.headers["location"])).json() == repeat.json()
 
 
 @pytest.mark.parametrize("action", ACTIONS)

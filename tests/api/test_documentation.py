@@ -18,7 +18,7 @@ ROUTES = {
     ("/api/v1/batches/{batch_id}/messages", "get"),
     *(
         (f"/api/v1/batches/{{batch_id}}/{action}", "post")
-        for action in ("approve", "cancel", "pause", "reject", "reschedule", "resume")
+        for action in ("approve", "cancel", "pause", "reject", "reschedule", "resume", "retry-failed")
     ),
     ("/api/v1/capacity", "get"),
     ("/api/v1/credits", "get"),

@@ -1,47 +1,17 @@
 """A process that is killed while it creates a batch leaves nothing, or everything, or a draft that nobody sees."""
 
-import asyncio
 import contextlib
-from collections.abc import Callable
-from typing import Any
 
 import pytest
-from psycopg import AsyncConnection
 
 from carteiro.services.create import collect_abandoned_drafts, create_batch
 from carteiro.settings import Settings
 from carteiro.storage.pool import Pool, open_pool
 from tests.support.factories import add_account, batch_request, caller, value
+from tests.support.killing import VICTIM, Killed, kill_before_exchange, no_victim_is_left
 from tests.support.waiting import until
 
-VICTIM = "victim"
 CREDITS = 5_000
-
-
-class Killed(BaseException):
-    """Not caught by anything that would tidy up: a killed process tidies nothing."""
-
-
-def kill_before_exchange(monkeypatch: pytest.MonkeyPatch, number: int) -> Callable[[], bool]:
-    """From its exchange `number` with the server on, this task cannot send a byte; its sockets are closed.
-
-    An exchange is a statement, a BEGIN, a COMMIT or a piece of COPY. Answers whether it came to that.
-    """
-    victim = asyncio.current_task()
-    original = AsyncConnection.wait
-    exchanges = 0
-
-    async def wait(self: AsyncConnection[Any], *args: Any, **options: Any) -> Any:
-        nonlocal exchanges
-        if asyncio.current_task() is victim:
-            exchanges += 1
-            if exchanges >= number:
-                self.pgconn.finish()
-                raise Killed
-        return await original(self, *args, **options)
-
-    monkeypatch.setattr(AsyncConnection, "wait", wait)
-    return lambda: exchanges >= number
 
 
 @pytest.mark.parametrize(("n", "least_exchanges"), [(3, 20), (1_001, 25)], ids=["in one transaction", "loaded before"])
@@ -69,10 +39,6 @@ async def test_nothing_or_everything(
     assert await value(pool, "SELECT (b.status, t.pending)::text FROM batch b, batch_tally t") == f"(pending,{n})"
     assert await value(pool, "SELECT balance FROM account") == CREDITS - n
     assert await value(pool, "SELECT sum(held) FROM capacity_meter") == n
-
-
-async def no_victim_is_left(pool: Pool) -> bool:
-    return not await value(pool, "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s", VICTIM)
 
 
 async def assert_nothing_is_left(pool: Pool) -> None:

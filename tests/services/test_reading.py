@@ -45,6 +45,8 @@ REPORT = Report(
     failed=0,
     unsent=0,
     answered=120,
+    parent_batch_id=None,
+    retried_as=None,
     read_at=NOW,
 )
 

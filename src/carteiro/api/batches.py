@@ -28,8 +28,10 @@ from carteiro.domain.errors import (
 from carteiro.domain.lifecycle import BatchState, MessageState
 from carteiro.domain.requests import BatchRequest
 from carteiro.services import reading
-from carteiro.services.create import Key, create_batch
+from carteiro.services.api_keys import Caller
+from carteiro.services.create import Creation, Key, create_batch
 from carteiro.services.create.refusals import TemplateNotApproved, UnknownTemplate
+from carteiro.services.database import Pool
 
 VISIBLE = tuple(state for state in BatchState if state is not BatchState.DRAFT)
 BATCH_ID = Parameter("batch_id", "path", "The batch.", {"type": "string", "format": "uuid"})
@@ -110,11 +112,7 @@ class BatchController(Controller):
             decode_batch(body),
             key=Key(key, sha256(body).digest()) if key is not None else None,
         )
-        seen = await reading.read_batch(context.pool, caller.account_id, created.batch_id)
-        headers = {"Location": f"/api/v1/batches/{created.batch_id}"}
-        if created.replayed:
-            headers["Idempotent-Replayed"] = "true"
-        return Response(Batch.of(seen), headers=headers)
+        return await answer_created(context.pool, caller, created)
 
     @get(
         "/",
@@ -200,6 +198,15 @@ class BatchController(Controller):
         )
         rows, following = pagination.next_cursor(found, limit, lambda listed: listed.seq)
         return Page([Message.of(id, listed) for listed in rows], following)
+
+
+async def answer_created(pool: Pool, caller: Caller, created: Creation) -> Response[Batch]:
+    """The batch, where it can be read, and whether it was there already."""
+    seen = await reading.read_batch(pool, caller.account_id, created.batch_id)
+    headers = {"Location": f"/api/v1/batches/{created.batch_id}"}
+    if created.replayed:
+        headers["Idempotent-Replayed"] = "true"
+    return Response(Batch.of(seen), headers=headers)
 
 
 def parse_batch_id(text: str) -> UUID:

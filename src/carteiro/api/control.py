@@ -1,18 +1,27 @@
-"""`/api/v1/batches/{batch_id}/...`: pausing, resuming, cancelling, moderating and rescheduling a batch."""
+"""`/api/v1/batches/{batch_id}/...`: pausing, resuming, cancelling, moderating, rescheduling and retrying a batch."""
 
 from typing import TypeVar
 
 import msgspec
-from litestar import Controller, post
+from litestar import Controller, Response, post
 from litestar.params import FromPath
 
-from carteiro.api.batches import BATCH_ID, parse_batch_id, read_json
+from carteiro.api.batches import BATCH_ID, answer_created, parse_batch_id, read_json
 from carteiro.api.context import ApiRequest, context_of
 from carteiro.api.operations import Operation
 from carteiro.api.problems import decoding_error
 from carteiro.api.schemas import Batch, HaltedBatch, Reason, Rejection, Schedule
-from carteiro.domain.errors import IllegalTransition, InvalidRequest
+from carteiro.domain.errors import (
+    CapacityExhausted,
+    Conflict,
+    Gone,
+    IllegalTransition,
+    InsufficientCredits,
+    InvalidRequest,
+)
 from carteiro.services import control
+from carteiro.services.create import retry_failed
+from carteiro.services.create.refusals import NothingToRetry, NotSettled, TemplateNotUsable
 
 Body = TypeVar("Body", Reason, Rejection, Schedule)
 
@@ -172,6 +181,42 @@ class ControlController(Controller):
                 context.pool, context.settings, request.auth, id, scheduled_at=body.scheduled_at
             )
         )
+
+    @post(
+        "/retry-failed",
+        status_code=202,
+        opt={
+            "operation": Operation(
+                id="retryFailedBatch",
+                summary="Send the failed messages of a settled batch again",
+                description="As a batch of its own, with its own credits and capacity: template, header, reference, "
+                "`callback_url`, `on_capacity` and `max_attempts` are the parent's, and an equal request does not "
+                "stand in its way. Left out are messages whose outcome is unknown (`OUTCOME_UNKNOWN`) and contacts who "
+                "were erased; suppressed contacts are not sent to. A batch is retried once: a repeat is answered with "
+                "the same batch, and what fails of that is retried on it.",
+                scope=SCOPE,
+                parameters=(BATCH_ID,),
+                answers={202: (Batch, "Accepted: `parent_batch_id` names the batch that it retries.")},
+                headers={
+                    "Location": "Where the new batch can be read.",
+                    "Idempotent-Replayed": "`true` when the batch had been retried already.",
+                },
+                problems=(
+                    NotSettled,
+                    NothingToRetry,
+                    TemplateNotUsable,
+                    Conflict,
+                    Gone,
+                    InsufficientCredits,
+                    CapacityExhausted,
+                ),
+            )
+        },
+    )
+    async def retry(self, request: ApiRequest, batch_id: FromPath[str]) -> Response[Batch]:
+        context, caller = context_of(request), request.auth
+        created = await retry_failed(context.pool, context.settings, caller, parse_batch_id(batch_id))
+        return await answer_created(context.pool, caller, created)
 
 
 async def read_optional(request: ApiRequest) -> Reason:

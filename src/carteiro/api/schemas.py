@@ -74,6 +74,11 @@ class Batch(msgspec.Struct):
     started_at: datetime | None
     ended_at: datetime | None
     settled_at: datetime | None
+    """When the outcome of all its messages was known, and its money was."""
+    parent_batch_id: UUID | None
+    """The batch whose failed messages this one sends again."""
+    retried_as: UUID | None
+    """The batch that sends the failed messages of this one again."""
 
     @classmethod
     def of(cls, seen: BatchView) -> "Batch":
@@ -104,6 +109,8 @@ class Batch(msgspec.Struct):
             started_at=report.started_at,
             ended_at=report.ended_at,
             settled_at=report.settled_at,
+            parent_batch_id=report.parent_batch_id,
+            retried_as=report.retried_as,
         )
 
 

@@ -41,15 +41,15 @@ async def erase_contact(pool: Pool, phone: Phone, *, actor: str, reason: str | N
     page, all of them. The suppression list keeps the phone: without it, nobody would know whom not to write to.
     """
     done = Erasure()
-    async with pool.connection() as conn:
-        found = await erasure.find_batches(conn, phone.identity)
-    for batch_id in found:
+    # Again until nothing is found: what was copied into a retry before its parent's turn came is there by now.
+    while found := await _find_batches(pool, phone):
+        for batch_id in found:
 
-        async def attempt(batch_id: UUID = batch_id) -> Erasure:
-            async with transact(pool) as conn:
-                return await _erase_from_batch(conn, batch_id, phone, actor, reason)
+            async def attempt(batch_id: UUID = batch_id) -> Erasure:
+                async with transact(pool) as conn:
+                    return await _erase_from_batch(conn, batch_id, phone, actor, reason)
 
-        _add(done, await retry_serialization(attempt))
+            _add(done, await retry_serialization(attempt))
     after: PayloadId | None = START
     while after is not None:
         async with pool.connection() as conn:
@@ -61,6 +61,11 @@ async def erase_contact(pool: Pool, phone: Phone, *, actor: str, reason: str | N
         await batches.set_actor(conn, actor)
         await erasure.note(conn, phone.identity, payloads=done.payloads, reason=reason)
     return done
+
+
+async def _find_batches(pool: Pool, phone: Phone) -> list[UUID]:
+    async with pool.connection() as conn:
+        return await erasure.find_batches(conn, phone.identity)
 
 
 async def _erase_from_batch(conn: Connection, batch_id: UUID, phone: Phone, actor: str, reason: str | None) -> Erasure:

@@ -10,6 +10,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import args_row
 from psycopg.types.json import Jsonb
 
+from carteiro.domain import money
 from carteiro.storage.statements import load
 
 SQL = load("batches")
@@ -45,6 +46,11 @@ class Draft:
     parent_batch_id: UUID | None = None
     retry_base_s: float | None = None
     follow_up: Mapping[str, Any] | None = None
+
+    @property
+    def price(self) -> int:
+        """Credits to take for it."""
+        return money.price(self.charge_rule, self.total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +93,9 @@ class Report:
     """Of the unsent ones, those withdrawn because their contact was suppressed."""
     answered: int
     """Calls that got their answer in the minute before `read_at`."""
+    parent_batch_id: UUID | None
+    retried_as: UUID | None
+    """The batch that sends its failed messages again."""
     read_at: datetime
 
 

@@ -7,7 +7,6 @@ from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
-from carteiro.domain import money
 from carteiro.domain.callbacks import check_callback_url
 from carteiro.domain.errors import Conflict, FieldError, Forbidden, InvalidRequest
 from carteiro.domain.requests import BatchRequest, OnInvalid, Row, Validated, request_signature, validate
@@ -51,7 +50,7 @@ class Order:
     @property
     def price(self) -> int:
         """Credits to take for it."""
-        return money.price(self.draft.charge_rule, self.draft.total)
+        return self.draft.price
 
     def capacity(self, suppressed: Collection[int]) -> int:
         """Messages that need capacity at once, when those with these seqs are withdrawn."""

@@ -6,18 +6,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import UUID
 
-from carteiro.domain import capacity as arithmetic
-from carteiro.domain.capacity import ManagerMeter, SenderMeter
-from carteiro.domain.errors import CapacityExhausted, IdempotencyKeyReused, InsufficientCredits, Unavailable
+from carteiro.domain.errors import IdempotencyKeyReused, Unavailable
 from carteiro.domain.planning import Rotation
 from carteiro.domain.requests import BatchRequest
 from carteiro.domain.suppression import scopes_of
 from carteiro.services.api_keys import Caller
 from carteiro.services.create.drafts import discard_draft
 from carteiro.services.create.order import Order, make_order, read_ground
+from carteiro.services.create.taking import debit, hold_capacity
 from carteiro.settings import Settings
-from carteiro.storage import batches, capacity, claims, idempotency, jobs, ledger, messages, pools, suppression
-from carteiro.storage.capacity import MeterId
+from carteiro.storage import batches, claims, idempotency, jobs, messages, suppression
 from carteiro.storage.idempotency import Key
 from carteiro.storage.pool import Connection, Pool, retry_serialization, transact
 
@@ -109,12 +107,12 @@ async def _place(
             return Creation(earlier, replayed=True)
         suppressed = await _load(conn, caller, order) if loaded is None else loaded
         await batches.set_actor(conn, caller.actor)
-        await _hold_capacity(conn, settings, order, order.capacity(suppressed))
+        await hold_capacity(conn, settings, order.draft, Rotation(order.service.rotation), order.capacity(suppressed))
         if not await batches.open_draft(conn, order.batch_id, event=order.event, debited=order.price):
             raise Unavailable("The batch took too long to load.", retry_after_s=1)
         if order.write_beside is not None:
             await order.write_beside(conn)
-        await _debit(conn, caller, order)
+        await debit(conn, caller, order.draft)
         if order.event == "opened":
             await jobs.defer_pump(conn, order.service.id)
     return Creation(order.batch_id, replayed=False)
@@ -139,48 +137,3 @@ async def _find_earlier(
     if key is not None:
         await idempotency.put_key(conn, account_id, key, batch_id)
     return batch_id if batch_id != order.batch_id else None
-
-
-async def _hold_capacity(conn: Connection, settings: Settings, order: Order, required: int) -> None:
-    """Reserve what the batch needs at once, or all there is where it may spill. Raises CapacityExhausted."""
-    if not required:
-        return
-    candidates = await pools.read_candidates(
-        conn,
-        account_id=order.draft.account_id,
-        template_name=order.draft.template_name,
-        template_language=order.draft.template_language,
-        signature=order.draft.template_signature,
-    )
-    limits = {candidate.business_manager_id: candidate.bm_limit for candidate in candidates}
-    ids: set[MeterId] = {("bm", bm) for bm in limits} | {("sender", candidate.sender_id) for candidate in candidates}
-    meters = await capacity.lock_meters(conn, ids, keep_s=settings.window_s + settings.bucket_s)
-    managers = [ManagerMeter(bm, limits[bm], meters["bm", bm].used, meters["bm", bm].held) for bm in sorted(limits)]
-    senders = [
-        SenderMeter(
-            candidate.sender_id,
-            candidate.business_manager_id,
-            candidate.quality,
-            candidate.daily_limit,
-            meters["sender", candidate.sender_id].used,
-        )
-        for candidate in candidates
-    ]
-    available = arithmetic.available(managers, senders)
-    if order.draft.on_capacity == "reject" and available is not None and available < required:
-        raise CapacityExhausted(available=available, required=required)
-    holds = arithmetic.plan_holds(required, managers, senders, Rotation(order.service.rotation))
-    await capacity.hold(conn, order.batch_id, holds, limits)
-
-
-async def _debit(conn: Connection, caller: Caller, order: Order) -> None:
-    """Take what the batch costs, all or none. Raises InsufficientCredits."""
-    draft = order.draft
-    if not order.price:
-        return
-    left = await ledger.debit(
-        conn, draft.billing_account_id, order.price, batch_id=draft.id, cause="created", actor=caller.actor
-    )
-    if left is None:
-        balance = await ledger.read_balance(conn, draft.billing_account_id)
-        raise InsufficientCredits(balance=balance or 0, required=order.price)

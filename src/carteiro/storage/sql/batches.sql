@@ -50,7 +50,8 @@ SELECT b.id, b.service_id, b.status, b.reason, b.error_code,
     coalesce(t.pending, 0)::int AS pending, coalesce(t.pending_send, 0)::int AS pending_send,
     coalesce(t.unknown, 0)::int AS unknown, coalesce(t.sent, 0)::int AS sent, coalesce(t.delivered, 0)::int AS delivered,
     coalesce(t.seen, 0)::int AS seen, coalesce(t.failed, 0)::int AS failed, coalesce(t.unsent, 0)::int AS unsent, b.suppressed,
-    coalesce(r.answered, 0)::int AS answered, now() AS read_at
+    coalesce(r.answered, 0)::int AS answered, b.parent_batch_id,
+    (SELECT c.id FROM batch c WHERE c.parent_batch_id = b.id AND c.status <> 'draft') AS retried_as, now() AS read_at
 FROM batch b
 LEFT JOIN LATERAL (
     -- What stops the whole service stops this batch, whatever its own last claim said.
