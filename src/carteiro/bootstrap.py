@@ -62,6 +62,7 @@ class Providers:
                 api_key=api_key,
                 timeout_s=self._settings.call_timeout_s,
                 max_connections=self._settings.max_calls_in_flight,
+                graph_version=self._settings.meta_graph_version,
             )
         return self._open[key]
 

@@ -7,12 +7,14 @@ generated from here.
 
 import math
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, Literal, get_args, get_type_hints
 from urllib.parse import urlsplit
 
 PREFIX = "CARTEIRO_"
+_GRAPH_VERSION = re.compile(r"v\d{1,3}\.\d{1,2}")
 
 LogFormat = Literal["auto", "json", "console"]
 
@@ -21,9 +23,11 @@ class SettingsError(ValueError):
     """A variable is missing or holds something unusable; the message names it."""
 
 
-def _setting(default: object, meaning: str, *, minimum: float | None = None) -> Any:
-    """One row of the table. `minimum` is the smallest number accepted; without it a number must be above 0."""
-    return field(default=default, metadata={"meaning": meaning, "minimum": minimum})
+def _setting(default: object, meaning: str, *, minimum: float | None = None, secret: bool = False) -> Any:
+    """One row of the table. `minimum` is the smallest number accepted; without it a number must be above 0. A secret is
+    not shown with the others.
+    """
+    return field(default=default, repr=not secret, metadata={"meaning": meaning, "minimum": minimum})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +45,16 @@ class Settings:
     public_url: str = _setting("http://127.0.0.1:8000", "where providers reach this API; base of the webhook addresses")
     log_level: str = _setting("INFO", "least level that is logged: DEBUG, INFO, WARNING or ERROR")
     log_format: LogFormat = _setting("auto", "`json`, `console`, or `auto`: console on a terminal, else json")
+
+    meta_graph_version: str = _setting(
+        "v26.0", "version of Meta's Graph API, where a service's base_url does not end in one"
+    )
+    meta_app_secrets: tuple[str, ...] = _setting(
+        (), "Meta's app secrets: a webhook signed with any of them is taken, and none without", secret=True
+    )
+    meta_verify_token: str | None = _setting(
+        None, "what Meta's webhook is verified with when it is set up there", secret=True
+    )
 
     window_s: float = _setting(86_400.0, "length of the sliding window of daily limits")
     bucket_s: float = _setting(60.0, "length of one bucket of that window")
@@ -104,6 +118,8 @@ class Settings:
         self._in_order("call_timeout_s", "lease_s")
         self._in_order("call_timeout_s", "reconcile_after_s")
         self._in_order("blackout_first_s", "blackout_longest_s")
+        if not _GRAPH_VERSION.fullmatch(self.meta_graph_version):
+            raise SettingsError(f"{variable('meta_graph_version')} must be like v26.0")
         if self.log_level not in {"DEBUG", "INFO", "WARNING", "ERROR"}:
             raise SettingsError(
                 f"{variable('log_level')} must be DEBUG, INFO, WARNING or ERROR, not {self.log_level!r}"
@@ -161,7 +177,7 @@ def settings_page() -> str:
 
 def _shown(spec: "Field[Any]") -> str:
     match spec.default:
-        case None:
+        case None | ():
             return "unset"
         case bool():
             return f"`{str(spec.default).lower()}`"

@@ -348,6 +348,7 @@ async def test_what_lies_beside_goes_in_slices(pool: Pool, monkeypatch: pytest.M
             "INSERT INTO batch_signature VALUES ('acme', 'old', %s, clock_timestamp() - interval '2 hours')", (recent,)
         )
         await conn.execute("INSERT INTO message_return (batch_id, seq) VALUES (%s, 1)", (batch_id,))
+        await conn.execute("INSERT INTO pair_wait (batch_id, seq, waits) VALUES (%s, 1, 3)", (batch_id,))
         for job_status, days in (("doing", 2), ("doing", 0), ("todo", 2), ("failed", 2)):
             await conn.execute(
                 "INSERT INTO procrastinate_jobs (queue_name, task_name, status)"
@@ -370,6 +371,8 @@ async def test_what_lies_beside_goes_in_slices(pool: Pool, monkeypatch: pytest.M
     assert report.pruned == {
         "claims": claims,
         "returns": 1,
+        "aliases": 1,
+        "pair_waits": 1,
         "idempotency_keys": 5,
         "signatures": 1,
         "callbacks": 1,

@@ -56,8 +56,14 @@ def catalog_text(
         bm = bm_id(number, account)
         entries.append(("business_manager", {"id": bm, "daily_limit": bm_limit}))
         for place in range(1, senders_per_bm + 1):
-            limits = {"use_waba_limit": True} if sender_limit is None else {"daily_limit": sender_limit}
-            sender = {"id": sender_id(number, place, account), "business_manager": bm, "accounts": [account]}
+            limits: dict[str, Any] = {"use_waba_limit": True} if sender_limit is None else {"daily_limit": sender_limit}
+            sender: dict[str, Any] = {
+                "id": sender_id(number, place, account),
+                "business_manager": bm,
+                "accounts": [account],
+            }
+            if service_fields.get("provider") == "meta":
+                limits |= {"phone_number_id": number_id(sender["id"]), "waba_id": waba_id(bm)}
             entries.append(("sender", {**sender, **limits}))
         approved = approved_bms is None or number <= approved_bms
         entries.append(
@@ -89,6 +95,16 @@ def bm_id(number: int, account: str = ACCOUNT) -> str:
 def sender_id(bm: int, place: int = 1, account: str = ACCOUNT) -> str:
     """Digits that differ between accounts."""
     return f"5511{sum(account.encode()) % 1000:03d}{bm:03d}{place:03d}"
+
+
+def number_id(sender: str) -> str:
+    """What Meta calls a sender."""
+    return f"109{sender}"
+
+
+def waba_id(bm: str) -> str:
+    """Meta's business account that all senders of a business manager belong to."""
+    return f"208{sum(bm.encode()):06d}"
 
 
 async def add_catalog(pool: Pool, **options: Any) -> None:

@@ -10,7 +10,7 @@ from psycopg import AsyncConnection
 
 from carteiro.domain.facts import Known, code_of, known_of
 from carteiro.domain.outcomes import Fact, message_key
-from carteiro.storage import capacity, suppression
+from carteiro.storage import aliases, capacity, suppression
 from carteiro.storage.statements import load
 
 SQL = load("facts")
@@ -44,7 +44,7 @@ async def merge_facts(
     conn: AsyncConnection[Any], batch_id: UUID, facts: Sequence[Fact], *, claim_id: int | None = None
 ) -> list[Merged]:
     """Merge facts of one batch's messages; one answer a row found, in order of seq. Ids that are not answered do not
-    exist. A new refusal that speaks of its contact also suppresses that.
+    exist. A new refusal that speaks of its contact also suppresses that. Ids of the provider's own are kept as aliases.
 
     Locks: the caller holds the batch FOR KEY SHARE; message rows are locked in order of seq; capacity meters only for
     the rare late evidence on a row that had been given back, whose unit is charged again. With `claim_id` only rows
@@ -73,6 +73,9 @@ async def merge_facts(
     owed = [row.seq for row in merged if row.is_owed]
     if owed:
         await capacity.charge_again(conn, batch_id, owed)
+    found = {row.seq for row in merged}
+    named = {_theirs(batch_id, fact.seq, fact.provider_id): fact.seq for fact in facts if fact.seq in found}
+    await aliases.note(conn, batch_id, {provider_id: seq for provider_id, seq in named.items() if provider_id})
     news = {row.seq for row in merged if row.news}
     await suppression.note_refusals(conn, batch_id, [fact for fact in facts if fact.seq in news])
     return merged

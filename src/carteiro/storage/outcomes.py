@@ -1,6 +1,6 @@
 """What a claim's calls came to, set by set and fenced by the claim; leases; what dispatch learns about a service."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -29,6 +29,8 @@ class Move:
     delay_s: float = 0.0
     """How long a given-back row waits before it may be claimed again."""
     duplicate: bool = False
+    tries_max: int | None = None
+    """How often the message is tried at most, where that is fewer than its batch allows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,26 @@ async def wait_service(conn: AsyncConnection[Any], service_id: str, *, wait_s: f
 async def black_out(conn: AsyncConnection[Any], service_id: str, *, first_s: float, longest_s: float) -> None:
     """Suspend the service: `first_s`, then twice as long after each probe that failed, up to `longest_s`."""
     await conn.execute(SQL.black_out, {"service_id": service_id, "first_s": first_s, "longest_s": longest_s})
+
+
+async def wait_senders(conn: AsyncConnection[Any], waits_s: Mapping[str, float], *, reason: str) -> None:
+    """Nothing is sent with these senders for so long; a longer wait that they have already stays."""
+    senders = sorted(waits_s)
+    waits = [waits_s[sender] for sender in senders]
+    await conn.execute(SQL.wait_senders, {"senders": senders, "waits_s": waits, "reason": reason})
+
+
+async def note_pair_waits(conn: AsyncConnection[Any], batch_id: UUID, seqs: Sequence[int]) -> dict[int, int]:
+    """Count one more answer that these rows' contacts get too many from their sender: seq -> how many so far."""
+    if not seqs:
+        return {}
+    cursor = await conn.execute(SQL.note_pair_waits, {"batch_id": batch_id, "seqs": list(seqs)})
+    return dict(await cursor.fetchall())
+
+
+async def note_code(conn: AsyncConnection[Any], batch_id: UUID, claim_id: int, seqs: Sequence[int], code: str) -> None:
+    """Show a code on messages of this claim that are `sent`, until more is known of them."""
+    await conn.execute(SQL.note_code, {"batch_id": batch_id, "claim_id": claim_id, "seqs": list(seqs), "code": code})
 
 
 async def stop_senders(conn: AsyncConnection[Any], senders: Sequence[str]) -> None:

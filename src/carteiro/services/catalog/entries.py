@@ -63,7 +63,7 @@ class AccountEntry(Strict, frozen=True):
 class ServiceEntry(Strict, frozen=True):
     id: Id
     account: Id
-    provider: Literal["infobip"]
+    provider: Literal["infobip", "meta"]
     base_url: Annotated[str, msgspec.Meta(pattern=r"\Ahttps?://[^\s/]+[^\s]*\Z")]
     api_key_env: Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z_][0-9A-Za-z_]*\Z")]
     messages_per_second: Positive
@@ -102,10 +102,13 @@ class SenderEntry(Strict, frozen=True):
     daily_limit: Limit | None = None
     use_waba_limit: bool = False
     messages_per_second: Positive | None = None
+    phone_number_id: Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,32}\Z")] | None = None
+    """What Meta calls it: only senders with one are used by services of Meta's, and by no others."""
+    waba_id: Annotated[str, msgspec.Meta(pattern=r"\A[0-9]{1,32}\Z")] | None = None
     active: bool = True
 
     def row(self) -> Row:
-        row = _renamed(self, business_manager="business_manager_id")
+        row = _renamed(self, business_manager="business_manager_id", phone_number_id="provider_ref")
         learnt = {name for name in ("quality", "status") if row[name] is None}
         return {name: row[name] for name in row if name not in learnt} | {"accounts": sorted(set(self.accounts))}
 

@@ -22,6 +22,7 @@ async def hold_capacity(conn: Connection, settings: Settings, draft: Draft, rota
     candidates = await pools.read_candidates(
         conn,
         account_id=draft.account_id,
+        service_id=draft.service_id,
         template_name=draft.template_name,
         template_language=draft.template_language,
         signature=draft.template_signature,

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from math import ceil
 from uuid import UUID
 
@@ -91,7 +91,7 @@ async def _claim(
         return Nothing("raced", 0.0)
     status, cursor_seq, pending = locked
     if not ground.lanes:
-        return await _without_sender(conn, turn, service)
+        return await _without_sender(conn, turn, service, ground.back_at)
     if status == BatchState.PENDING:
         await claims.start_batch(conn, turn.batch_id)
         await hold_at_start(conn, turn.batch_id, ground, Rotation(service.rotation), pending)
@@ -136,7 +136,11 @@ def in_flight_allowance(service: Service, slice_s: float) -> int:
     return max(1, ceil(service.messages_per_second * (service.latency_s + slice_s) * 2))
 
 
-async def _without_sender(conn: Connection, turn: Turn, service: Service) -> Nothing:
+async def _without_sender(conn: Connection, turn: Turn, service: Service, back_at: datetime | None) -> Nothing:
+    """No sender at all, or (`back_at`) none before then because the provider asked each of them to slow down."""
+    if back_at is not None:
+        await claims.block_batch(conn, turn.batch_id, blocked_by="throttled", next_attempt_at=back_at)
+        return Nothing("throttled", 0.0)
     reason = "no sender of the account is active with an approved submission of this template"
     if not await claims.fail_batch(conn, turn.batch_id, code="NO_ACTIVE_SENDERS", reason=reason):
         next_attempt_at = service.now + timedelta(seconds=RETRY_CAPACITY_S)
@@ -155,6 +159,8 @@ async def _blocked(conn: Connection, turn: Turn, ground: Ground, plan: Plan, set
         if oldest_at is not None:
             frees_at = oldest_at + timedelta(seconds=settings.window_s + settings.bucket_s)
             next_attempt_at = min(next_attempt_at, max(frees_at, now))
+    if ground.back_at is not None:
+        next_attempt_at = min(next_attempt_at, ground.back_at)
     # A wait shorter than anybody would ask about is part of running at the agreed pace.
     shown = reason if (next_attempt_at - now).total_seconds() > SHOWN_WAIT_S else None
     await claims.block_batch(conn, turn.batch_id, blocked_by=shown, next_attempt_at=next_attempt_at)
@@ -181,13 +187,14 @@ async def _open(
             outgoing=Outgoing(
                 batch_id=turn.batch_id,
                 seq=row.seq,
-                sender=slot.lane.sender_id,
+                sender=ground.candidates[slot.lane.sender_id].provider_ref,
                 to=row.address,
                 template_name=ground.candidates[slot.lane.sender_id].physical_name,
                 language=turn.template_language,
                 placeholders=parameters.placeholders,
                 header=parameters.header,
                 buttons=parameters.buttons,
+                parameter_names=tuple(ground.candidates[slot.lane.sender_id].parameter_names),
                 notify_url=notify_url,
             ),
             slot_us=slot.at_us,

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from carteiro.domain.capacity import ManagerMeter, SenderMeter, free_room
 from carteiro.domain.pacing import MINUTE_US, SECOND_US, Calendar, open_calendar
@@ -18,7 +19,10 @@ from carteiro.storage.pools import Candidate
 
 @dataclass(slots=True)
 class Ground:
-    """What one claim may use. `lanes`, `rooms` and `calendars` are worked on by the plan."""
+    """What one claim may use. `lanes`, `rooms` and `calendars` are worked on by the plan.
+
+    Senders that wait have no lane, and keep their business managers' holds all the same: they will be back.
+    """
 
     reading: Reading
     candidates: dict[str, Candidate]
@@ -55,8 +59,15 @@ class Ground:
             )
             for manager in self.managers
         ]
-        senders = [replace(sender, used=lane.volume) for sender, lane in zip(self.senders, self.lanes, strict=True)]
+        volumes = {lane.sender_id: lane.volume for lane in self.lanes}
+        senders = [replace(sender, used=volumes.get(sender.id, sender.used)) for sender in self.senders]
         return managers, senders
+
+    @property
+    def back_at(self) -> datetime | None:
+        """When the first of the senders that wait may be used again."""
+        waiting = [candidate.wait_until for candidate in self.candidates.values() if candidate.wait_until is not None]
+        return min(waiting, default=None)
 
     def granted(self, slots: Iterable[Slot]) -> dict[PaceId, Calendar]:
         """The calendars in which these slots were granted."""
@@ -80,6 +91,7 @@ async def lock_ground(conn: Connection, service_id: str, service: Service, turn:
     candidates = await pools.read_candidates(
         conn,
         account_id=turn.account_id,
+        service_id=service_id,
         template_name=turn.template_name,
         template_language=turn.template_language,
         signature=turn.template_signature,
@@ -121,7 +133,11 @@ async def lock_ground(conn: Connection, service_id: str, service: Service, turn:
         holds=holds,
         calendars=calendars,
         service_calendar=calendars["service", service_id],
-        lanes=[_lane(candidate, sender, calendars) for candidate, sender in zip(candidates, senders, strict=True)],
+        lanes=[
+            _lane(candidate, sender, calendars)
+            for candidate, sender in zip(candidates, senders, strict=True)
+            if candidate.wait_until is None
+        ],
         rooms={manager.id: _room(manager, senders, holds) for manager in managers},
     )
 

@@ -12,6 +12,7 @@ from carteiro.domain.outcomes import (
     Kind,
     NotSent,
     Rejected,
+    Scope,
     Throttled,
     message_key,
 )
@@ -26,7 +27,10 @@ from carteiro.storage.outcomes import Move, Shared
 from carteiro.storage.pool import Connection, Pool, retry_serialization, transact
 
 THROTTLE_WAIT_S = 2.0
-"""How long a service waits when the provider says "too many" without saying for how long."""
+"""How long a service or sender waits when the provider says "too many" without saying for how long."""
+PAIR_WAIT_MAX_S = 900.0
+PAIR_WAIT_BASE = 4.0
+"""A contact who gets too many from one sender waits this to the power of how often that was said before, in seconds."""
 ATTEMPTS_MAX = 100
 """Attempts of a message whose batch sets no `max_attempts`: what never leaves must not keep its batch open for ever."""
 ACCOUNT_WAIT_S = 300.0
@@ -49,6 +53,11 @@ class Verdicts:
     stopped_bms: set[str] = field(default_factory=set)
     account_refused: bool = False
     throttle_s: float | None = None
+    sender_waits_s: dict[str, float] = field(default_factory=dict)
+    pairs: set[int] = field(default_factory=set)
+    """Rows whose contact gets too many from their sender."""
+    notes: dict[str, list[int]] = field(default_factory=dict)
+    """Codes of accepted messages that the provider keeps back."""
     failures: int = 0
     """Infrastructure failures since the last answer."""
     answered: bool = False
@@ -89,13 +98,20 @@ async def _write(conn: Connection, piece: Slice, results: Sequence[Result], sett
 
     batch = await outcomes.share_batch(conn, piece.batch_id)
     attempts = {result.due.outgoing.seq: result.due.attempt for result in results}
-    moves = [_final(move, attempts[move.seq], piece.batch_id, batch) for move in verdicts.moves]
+    pair_waits_s = await _wait_for_pairs(conn, piece, verdicts.pairs)
+    waiting = [
+        replace(move, delay_s=max(move.delay_s, pair_waits_s.get(move.seq, 0.0))) if move.seq in pair_waits_s else move
+        for move in verdicts.moves
+    ]
+    moves = [_final(move, attempts[move.seq], piece.batch_id, batch) for move in waiting]
 
     merged = await merge_facts(conn, piece.batch_id, verdicts.facts, claim_id=piece.claim_id)
     moved = await outcomes.move_claimed(
         conn, piece.batch_id, piece.claim_id, moves, look_after_s=settings.reconcile_after_s
     )
 
+    for code, seqs in sorted(verdicts.notes.items()):
+        await outcomes.note_code(conn, piece.batch_id, piece.claim_id, seqs, code)
     duplicates = [move.seq for move in verdicts.moves if move.duplicate]
     await outcomes.note_duplicates(conn, piece.batch_id, piece.claim_id, duplicates)
 
@@ -120,14 +136,16 @@ def judge(results: Sequence[Result]) -> Verdicts:
         match result.outcome:
             case None:
                 verdicts.moves.append(Move(seq, "given_back"))
-            case Accepted(provider_id):
+            case Accepted(provider_id, note):
                 verdicts.hear()
+                if note is not None:
+                    verdicts.notes.setdefault(note, []).append(seq)
                 verdicts.facts.append(Fact(outgoing.batch_id, seq, FactKind.SENT, result.at, provider_id))
             case Rejected(code, kind, _) if kind in NOT_THE_CONTACTS_FAULT:
                 verdicts.hear()
                 verdicts.moves.append(Move(seq, "given_back", code, delay_s=1.0))
                 if kind is Kind.SENDER:
-                    verdicts.stopped_senders.add(outgoing.sender)
+                    verdicts.stopped_senders.add(result.due.unit.sender)
                 elif kind is Kind.TEMPLATE:
                     verdicts.stopped_bms.add(result.due.unit.business_manager)
                 else:
@@ -136,14 +154,24 @@ def judge(results: Sequence[Result]) -> Verdicts:
                 verdicts.hear()
                 verdicts.refused.add(seq)
                 verdicts.facts.append(Fact(outgoing.batch_id, seq, FactKind.FAILED, result.at, None, code, kind))
+            case Throttled(retry_after_s, code, Scope.CONTACT):
+                verdicts.hear()
+                verdicts.pairs.add(seq)
+                verdicts.moves.append(Move(seq, "given_back", code, delay_s=retry_after_s or 0.0))
+            case Throttled(retry_after_s, code, Scope.SENDER):
+                verdicts.hear()
+                sender, wait_s = result.due.unit.sender, retry_after_s if retry_after_s is not None else THROTTLE_WAIT_S
+                verdicts.sender_waits_s[sender] = max(wait_s, verdicts.sender_waits_s.get(sender, 0.0))
+                # Another sender may take it at once.
+                verdicts.moves.append(Move(seq, "given_back", code, delay_s=min(wait_s, 1.0)))
             case Throttled(retry_after_s, code):
                 verdicts.hear()
                 wait_s = retry_after_s if retry_after_s is not None else THROTTLE_WAIT_S
                 verdicts.throttle_s = max(wait_s, verdicts.throttle_s or 0.0)
                 verdicts.moves.append(Move(seq, "given_back", code, delay_s=wait_s))
-            case NotSent(code, _):
+            case NotSent(code, _, tries_max):
                 verdicts.failures += 1
-                verdicts.moves.append(Move(seq, "given_back", code, attempts=1))
+                verdicts.moves.append(Move(seq, "given_back", code, attempts=1, tries_max=tries_max))
             case Ambiguous(code, _, duplicate):
                 if duplicate:
                     verdicts.hear()
@@ -160,7 +188,7 @@ def _final(move: Move, earlier: int, batch_id: UUID, batch: Shared) -> Move:
     if move.event != "given_back":
         return move
     attempt = earlier + move.attempts
-    if move.attempts and attempt >= (batch.max_attempts or ATTEMPTS_MAX):
+    if move.attempts and attempt >= min(batch.max_attempts or ATTEMPTS_MAX, move.tries_max or ATTEMPTS_MAX):
         return replace(move, event="exhausted")
     if not batch.sends:
         return replace(move, event="dropped")
@@ -169,12 +197,20 @@ def _final(move: Move, earlier: int, batch_id: UUID, batch: Shared) -> Move:
     return move
 
 
+async def _wait_for_pairs(conn: Connection, piece: Slice, seqs: set[int]) -> dict[int, float]:
+    """How long each of these rows waits: longer each time."""
+    waits = await outcomes.note_pair_waits(conn, piece.batch_id, sorted(seqs))
+    return {seq: min(PAIR_WAIT_MAX_S, PAIR_WAIT_BASE ** min(n - 1, 10)) for seq, n in waits.items()}
+
+
 async def _note_service(conn: Connection, piece: Slice, verdicts: Verdicts, settings: Settings) -> None:
     """What the calls told about service, senders and submissions. Last, because every worker of the service writes
     here.
     """
     if verdicts.stopped_senders:
         await outcomes.stop_senders(conn, sorted(verdicts.stopped_senders))
+    if verdicts.sender_waits_s:
+        await outcomes.wait_senders(conn, verdicts.sender_waits_s, reason="throttled")
     if verdicts.stopped_bms:
         await outcomes.stop_submissions(conn, piece.batch_id, sorted(verdicts.stopped_bms))
     if not verdicts.latencies_s:

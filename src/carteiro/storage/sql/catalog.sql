@@ -15,7 +15,7 @@ FROM service ORDER BY id
 SELECT id, daily_limit_override, messages_per_minute, active FROM business_manager ORDER BY id
 
 -- name: senders
-SELECT id, business_manager_id, quality, status, daily_limit, use_waba_limit, messages_per_second, active,
+SELECT id, business_manager_id, quality, status, daily_limit, use_waba_limit, messages_per_second, provider_ref, waba_id, active,
     ARRAY(SELECT a.account_id FROM sender_account a WHERE a.sender_id = s.id ORDER BY a.account_id) AS accounts
 FROM sender s ORDER BY id
 
@@ -51,13 +51,14 @@ ON CONFLICT (id) DO UPDATE SET daily_limit_override = excluded.daily_limit_overr
     messages_per_minute = excluded.messages_per_minute, active = excluded.active
 
 -- name: put_sender
-INSERT INTO sender (id, business_manager_id, quality, status, daily_limit, use_waba_limit, messages_per_second, active)
+INSERT INTO sender (id, business_manager_id, quality, status, daily_limit, use_waba_limit, messages_per_second, provider_ref, waba_id, active)
 VALUES (%(id)s, %(business_manager_id)s, coalesce(%(quality)s, 'UNKNOWN'), coalesce(%(status)s, 'ACTIVE'), %(daily_limit)s,
-    %(use_waba_limit)s, %(messages_per_second)s, %(active)s)
+    %(use_waba_limit)s, %(messages_per_second)s, %(provider_ref)s, %(waba_id)s, %(active)s)
 ON CONFLICT (id) DO UPDATE SET business_manager_id = excluded.business_manager_id,
     quality = coalesce(%(quality)s, sender.quality), status = coalesce(%(status)s, sender.status),
     daily_limit = excluded.daily_limit, use_waba_limit = excluded.use_waba_limit,
-    messages_per_second = excluded.messages_per_second, active = excluded.active
+    messages_per_second = excluded.messages_per_second, provider_ref = excluded.provider_ref, waba_id = excluded.waba_id,
+    active = excluded.active
 
 -- name: drop_sender_accounts
 DELETE FROM sender_account WHERE sender_id = %(id)s AND account_id <> ALL(%(accounts)s::text[])

@@ -20,7 +20,9 @@ SELECT count(*)::int FROM moved
 
 -- name: forget
 -- The provider's own id may have the phone inside.
-WITH content AS (
+WITH aliases AS (
+    DELETE FROM message_alias WHERE batch_id = %(batch_id)s AND seq = %(seq)s
+), content AS (
     UPDATE message_content SET address = '', placeholders = '{}', extra = NULL WHERE batch_id = %(batch_id)s AND seq = %(seq)s
 )
 UPDATE message SET phone_key = erased_key(phone_key, batch_id), provider_id = NULL WHERE batch_id = %(batch_id)s AND seq = %(seq)s

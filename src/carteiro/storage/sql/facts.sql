@@ -22,6 +22,8 @@ WITH told AS (
             WHEN t.failed_at IS NOT NULL AND (m.failed_at IS NULL OR t.failed_at < m.failed_at) THEN t.code
             WHEN t.failed_at = m.failed_at THEN least(m.code COLLATE "C", t.code COLLATE "C") COLLATE "default"
             WHEN m.failed_at IS NULL AND t.gave_up_at IS NOT NULL THEN t.code
+            -- What was kept back is not any more.
+            WHEN m.code LIKE 'HELD\_%%' AND coalesce(t.delivered_at, t.seen_at) IS NOT NULL THEN NULL
             ELSE m.code
         END AS code
     FROM told t JOIN message m ON m.batch_id = %(batch_id)s AND m.seq = t.seq

@@ -90,6 +90,24 @@ UPDATE service_health SET
     wait_reason = 'blackout'
 WHERE service_id = %(service_id)s AND (wait_until IS NULL OR wait_until <= clock_timestamp())
 
+-- name: wait_senders
+WITH told AS MATERIALIZED (
+    SELECT s.id, t.wait_s FROM sender s JOIN unnest(%(senders)s::text[], %(waits_s)s::float[]) AS t (id, wait_s) USING (id)
+    ORDER BY s.id FOR NO KEY UPDATE OF s
+)
+UPDATE sender s SET wait_until = greatest(s.wait_until, clock_timestamp() + make_interval(secs => told.wait_s)), wait_reason = %(reason)s
+FROM told WHERE s.id = told.id
+
+-- name: note_pair_waits
+INSERT INTO pair_wait AS p (batch_id, seq, waits) SELECT %(batch_id)s, seq, 1 FROM unnest(%(seqs)s::int[]) AS seq
+ON CONFLICT (batch_id, seq) DO UPDATE SET waits = least(p.waits + 1, 1000)
+RETURNING seq, waits
+
+-- name: note_code
+-- Not where more is known already: the order of the two must not matter.
+UPDATE message SET code = %(code)s
+WHERE batch_id = %(batch_id)s AND seq = ANY(%(seqs)s::int[]) AND claim_id = %(claim_id)s AND status = 'sent'
+
 -- name: stop_sender
 UPDATE sender SET status = 'STOPPED' WHERE id = ANY(%(senders)s::text[]) AND status = 'ACTIVE'
 

@@ -5,9 +5,14 @@ SELECT s.id, s.business_manager_id, sub.physical_name, s.quality,
     CASE WHEN s.use_waba_limit THEN NULL ELSE s.daily_limit END,
     s.messages_per_second,
     coalesce(bm.daily_limit_override, bm.daily_limit_synced),
-    bm.messages_per_minute
+    bm.messages_per_minute,
+    coalesce(s.provider_ref, s.id),
+    sub.parameter_names,
+    CASE WHEN s.wait_until > clock_timestamp() THEN s.wait_until END
 FROM sender_account sa
-JOIN sender s ON s.id = sa.sender_id
+JOIN service v ON v.id = %(service_id)s
+-- Meta knows its senders by ids of its own: one without is another provider's.
+JOIN sender s ON s.id = sa.sender_id AND (s.provider_ref IS NOT NULL) = (v.provider = 'meta')
 JOIN business_manager bm ON bm.id = s.business_manager_id
 JOIN template t ON t.name = %(template_name)s AND t.language = %(template_language)s
 JOIN submission sub ON sub.template_id = t.id AND sub.business_manager_id = bm.id

@@ -78,6 +78,22 @@ WITH old AS MATERIALIZED (
 )
 DELETE FROM message_return r USING old WHERE r.batch_id = old.batch_id AND r.seq = old.seq
 
+-- name: prune_aliases
+WITH old AS MATERIALIZED (
+    SELECT a.provider_id FROM partition_drop d JOIN message_alias a ON a.batch_id >= uuid_floor(d.from_at) AND a.batch_id < uuid_floor(d.until_at)
+    WHERE d.parent = 'message' AND d.dropped_at IS NOT NULL
+    LIMIT %(n)s
+)
+DELETE FROM message_alias a USING old WHERE a.provider_id = old.provider_id
+
+-- name: prune_pair_waits
+WITH old AS MATERIALIZED (
+    SELECT p.batch_id, p.seq FROM partition_drop d JOIN pair_wait p ON p.batch_id >= uuid_floor(d.from_at) AND p.batch_id < uuid_floor(d.until_at)
+    WHERE d.parent = 'message' AND d.dropped_at IS NOT NULL
+    LIMIT %(n)s
+)
+DELETE FROM pair_wait p USING old WHERE p.batch_id = old.batch_id AND p.seq = old.seq
+
 -- name: prune_idempotency_keys
 WITH old AS MATERIALIZED (
     SELECT account_id, scope, key FROM idempotency_key WHERE created_at < clock_timestamp() - make_interval(secs => %(keep_s)s)

@@ -23,7 +23,9 @@ RETURNING true
 
 -- name: due
 SELECT
-    EXISTS (SELECT FROM receipt_inbox) AS receipts,
+    EXISTS (SELECT FROM receipt_inbox)
+        OR EXISTS (SELECT FROM receipt_waiting w JOIN message_alias a USING (provider_id))
+        OR EXISTS (SELECT FROM receipt_waiting w WHERE w.received_at < clock_timestamp() - interval '1 hour') AS receipts,
     EXISTS (SELECT FROM callback WHERE delivered_at IS NULL AND gave_up_at IS NULL AND next_attempt_at <= clock_timestamp()) AS callbacks,
     EXISTS (SELECT FROM claim WHERE closed_at IS NULL AND lease_until < clock_timestamp()) AS lapsed,
     EXISTS (SELECT FROM batch WHERE settled_at IS NULL AND status <> 'draft') AS unsettled,

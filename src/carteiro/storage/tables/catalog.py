@@ -1,6 +1,7 @@
 """What operators describe in the catalog file: services, business managers, senders, templates."""
 
 from sqlalchemy import (
+    ARRAY,
     Boolean,
     CheckConstraint,
     Column,
@@ -102,6 +103,7 @@ sender = Table(
     CheckConstraint("daily_limit >= 0", name="daily_limit"),
     CheckConstraint("messages_per_second > 0", name="messages_per_second"),
     Index(None, "business_manager_id"),
+    Index(None, "waba_id"),
     Index("sender_provider_ref_key", "provider_ref", unique=True, postgresql_where=text("provider_ref IS NOT NULL")),
 )
 
@@ -138,6 +140,13 @@ submission = Table(
     Column("provider_status", Text, comment="the provider's own word"),
     Column("provider_template_id", Text, comment="the provider's id of it"),
     instant("provider_at", comment="of when that word is: an older one does not count"),
+    Column(
+        "parameter_names",
+        ARRAY(Text),
+        nullable=False,
+        server_default="{}",
+        comment="what the body calls its placeholders, in their order; empty: they are numbered",
+    ),
     UniqueConstraint("template_id", "business_manager_id"),
     comment="a template's physical copy in one business manager",
 )

@@ -98,6 +98,30 @@ message_return = Table(
     comment="rows behind their batch's cursor that are pending again: deleted on claim",
 )
 
+message_alias = Table(
+    "message_alias",
+    metadata,
+    Column("provider_id", Text, primary_key=True),
+    uuid("batch_id", nullable=False),
+    Column("seq", Integer, nullable=False),
+    Column(
+        "followup", Boolean, nullable=False, server_default="false", comment="it is the id of the message's follow-up"
+    ),
+    instant("at", now=True),
+    Index(None, "batch_id", "seq"),
+    comment="messages by the provider's own id, where that is not ours",
+)
+
+pair_wait = Table(
+    "pair_wait",
+    metadata,
+    uuid("batch_id", primary_key=True),
+    Column("seq", Integer, primary_key=True),
+    Column("waits", SmallInteger, nullable=False),
+    comment="how often the provider said that a message's contact gets too many from its sender: each time its wait is"
+    " longer",
+)
+
 message_unknown = Table(
     "message_unknown",
     metadata,

@@ -2,6 +2,7 @@
 
 from sqlalchemy import (
     BigInteger,
+    CheckConstraint,
     Column,
     ForeignKey,
     Identity,
@@ -22,9 +23,11 @@ receipt_payload = Table(
     metadata,
     Column("id", BigInteger, Identity(always=True), nullable=False),
     instant("received_at", now=True),
-    Column("service_id", Text, nullable=False),
+    Column("service_id", Text, comment="whose address it came to; null: the provider has one address for everybody"),
+    Column("provider", Text, comment="who posted it; null: the service's provider"),
     Column("body", LargeBinary, nullable=False, comment="as it came"),
     PrimaryKeyConstraint("received_at", "id"),
+    CheckConstraint("service_id IS NOT NULL OR provider IS NOT NULL", name="origin"),
     postgresql_partition_by="RANGE (received_at)",
 )
 
@@ -34,6 +37,24 @@ receipt_inbox = Table(
     Column("payload_id", BigInteger, primary_key=True, autoincrement=False),
     instant("received_at", required=True),
     comment="payloads not yet merged: deleted by the applier",
+)
+
+receipt_waiting = Table(
+    "receipt_waiting",
+    metadata,
+    serial(primary_key=True),
+    Column("provider_id", Text, nullable=False),
+    instant("received_at", required=True),
+    Column("payload_id", BigInteger, nullable=False),
+    Column("kind", Text, nullable=False),
+    instant("at", required=True),
+    Column("code", Text),
+    Column("failure", Text),
+    Column("via", Text, comment="which of our numbers it was told under"),
+    Index(None, "provider_id"),
+    Index(None, "received_at"),
+    comment="receipts that name their message by an id of the provider that we do not know yet: merged when we do,"
+    " orphans after an hour",
 )
 
 receipt = Table(
