@@ -70,7 +70,7 @@ class Failpoint(Fault):
 
 def _failpoint(name: str, step: Step) -> type[Failpoint]:
     does = f"{'APIs' if step.process == 'serve' else 'workers'} that kill themselves at {', '.join(step.points)}"
-    return type(f"Fail{name}", (Failpoint,), {"name": f"fail-{name}", "does": does, "step": step})
+    return type(f"Fail{name}", (Failpoint,), {"name": f"fail-{name}", "does": does, "step": step, "world": step.world})
 
 
 FAILPOINTS = [_failpoint(name, step) for name, step in STEPS.items()]

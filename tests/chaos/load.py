@@ -50,8 +50,8 @@ class Loader:
         gate = asyncio.Semaphore(POSTS_AT_ONCE)
         world, steering = self.rig.world, self.rig.steering
         async with asyncio.TaskGroup() as tasks:
-            if world.steered:
-                tasks.create_task(steering.run(self._recent))
+            if world.orders_every_s is not None:
+                tasks.create_task(steering.run(self._recent, world.orders_every_s, world.cancels))
             while not steering.stopping.is_set():
                 request = self._draw()
                 await gate.acquire()

@@ -100,7 +100,7 @@ class Failpoint:
         async def mark(*args: Any, **named: Any) -> Any:
             done = await real_mark(*args, **named)
             counts = _counts.get()
-            if counts is not None and (done is None or bool(done)):
+            if counts is not None and (commit.even_idle or done is None or bool(done)):
                 counts[0] = True
             return done
 

@@ -48,14 +48,14 @@ class Steering:
         for client in self._clients:
             await client.aclose()
 
-    async def run(self, alive: Callable[[], set[UUID]]) -> None:
+    async def run(self, alive: Callable[[], set[UUID]], every_s: tuple[float, float], cancels: float) -> None:
         """Until `stopping`: now and then pause a batch and resume it, or cancel one."""
         async with asyncio.TaskGroup() as tasks:
             while not self.stopping.is_set():
-                await self.rest(self.random.uniform(0.2, 1.0))
+                await self.rest(self.random.uniform(*every_s))
                 if free := sorted(alive() - self.busy):
                     batch_id = self.random.choice(free)
-                    if self.random.random() < 0.25:
+                    if self.random.random() < cancels:
                         tasks.create_task(self.cancel(batch_id))
                     else:
                         tasks.create_task(self.pause(batch_id, self.random.uniform(0.2, 3.0)))

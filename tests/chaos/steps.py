@@ -1,6 +1,8 @@
 """The named steps at which a process can be told to kill itself (tests/chaos/process.py does it)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from tests.chaos.world import USUAL, World
 
 SERVE, WORKER = "serve", "worker"
 
@@ -22,6 +24,8 @@ class Commit:
     module: str
     of: str
     marks: str
+    even_idle: bool = False
+    """Also when `marks` answers that there was nothing."""
 
     @property
     def points(self) -> tuple[str, str]:
@@ -37,6 +41,7 @@ class Step:
     commits: tuple[Commit, ...] = ()
     others: tuple[str, ...] = ()
     along: str | None = None
+    world: World = USUAL
 
     @property
     def points(self) -> list[str]:
@@ -55,6 +60,7 @@ STEPS: dict[str, Step] = {
             Commit("control", f"{_SERVICES}.control", f"{_STORAGE}.control", "move_batch"),
             Commit("withdraw", f"{_SERVICES}.withdraw", f"{_STORAGE}.sweep", "withdraw_rows"),
         ),
+        world=replace(USUAL, orders_every_s=(0.05, 0.2), cancels=0.4),
     ),
     "store": Step(SERVE, 12, others=(f"{STORED}.before", f"{STORED}.after")),
     "claim": Step(WORKER, 12, (Commit("claim", f"{_DISPATCH}.claim", f"{_STORAGE}.claims", "open_claim"),)),
@@ -85,7 +91,7 @@ STEPS: dict[str, Step] = {
     "wake": Step(
         WORKER,
         2,
-        (Commit("wake", f"{_DISPATCH}.waking", f"{_STORAGE}.settlement", "wake_waiting"),),
+        (Commit("wake", f"{_DISPATCH}.waking", f"{_STORAGE}.settlement", "wake_waiting", even_idle=True),),
         along="throttle",
     ),
 }

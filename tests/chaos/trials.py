@@ -30,7 +30,7 @@ class FullThrottle(Fault):
         messages_per_s=40.0,
         sizes=(300,),
         plain=True,
-        steered=False,
+        orders_every_s=None,
     )
     load_s = world.window_s * windows + 2.0
     every_s = (1.0, 1.0)
@@ -79,7 +79,9 @@ class KillAtRate(Fault):
 
     name = "kill-at-rate"
     does = "kill -9 of the only worker at full rate R: unknown <= R x 0.5 s + calls in flight"
-    world = World(workers=1, rate_per_s=75, messages_per_s=170.0, sizes=(60, 120, 240), **UNLIMITED, steered=False)
+    world = World(
+        workers=1, rate_per_s=75, messages_per_s=130.0, sizes=(60, 120, 240), **UNLIMITED, orders_every_s=None
+    )
     load_s = 40.0
     every_s = (2.5, 4.5)
     before_s = 0.5
@@ -118,7 +120,7 @@ class Halts(Fault):
 
     name = "halts"
     does = "200 pauses and 200 cancellations of batches at work: no call starts after the answer"
-    world = World(rate_per_s=60, messages_per_s=150.0, sizes=(60, 120), **UNLIMITED, plain=True, steered=False)
+    world = World(rate_per_s=60, messages_per_s=150.0, sizes=(60, 120), **UNLIMITED, plain=True, orders_every_s=None)
     load_s = 300.0
     """At most."""
     every_s = (0.05, 0.3)

@@ -46,8 +46,10 @@ class World:
     sizes: tuple[int, ...] = (1, 3, 10, 25, 25, 60, 60, 120)
     plain: bool = False
     """Batches that may spill and have no other option."""
-    steered: bool = True
-    """Batches are paused, resumed and cancelled at random."""
+    orders_every_s: tuple[float, float] | None = (0.2, 1.0)
+    """How often a batch is paused or cancelled, at random. None: never."""
+    cancels: float = 0.25
+    """Part of these orders that are cancellations."""
 
     @property
     def settings(self) -> dict[str, str]:

@@ -1,4 +1,7 @@
-"""Workers, jobs and the database come and go under load; nothing is lost, and nothing is sent twice."""
+"""Workers and the database come and go under load; nothing is lost, and nothing is sent twice.
+
+One fault at a time, in a known order; the rig of tests/chaos strikes at random.
+"""
 
 import signal
 import time
@@ -63,19 +66,6 @@ async def test_kill_9_of_a_worker_sends_nothing_twice_and_loses_nothing(start: S
         assert await value(stack.pool, "SELECT count(*) FROM claim WHERE closed_at IS NULL") == 0
 
 
-async def test_kill_9_of_all_workers_again_and_again(start: StackStarter) -> None:
-    async with start(LOAD, workers=2, simulator=["--latency-ms", "60"]) as stack:
-        api = await stack.client()
-        batch_id = await api.create(N)
-        for gone in (150, 400, 650):
-            await stack.counted(api, batch_id, 30, gone=gone)
-            for worker in stack.workers:
-                if worker.running:
-                    worker.kill()
-            await stack.start_workers(2)
-        await finished(stack, batch_id)
-
-
 async def test_sigterm_leaves_nothing_unknown(start: StackStarter) -> None:
     async with start(LOAD, workers=2, simulator=["--latency-ms", "100"]) as stack:
         api = await stack.client()
@@ -100,18 +90,6 @@ async def test_a_frozen_worker_that_thaws_after_its_lease_sends_nothing_late(sta
         frozen = await freeze_at_work(stack)
         await until(lambda: value(stack.pool, LAPSED, frozen.pid), 20, "the frozen worker's leases lapsed")
         frozen.signal(signal.SIGCONT)
-        await finished(stack, batch_id)
-
-
-async def test_emptied_job_tables_cost_a_second(start: StackStarter) -> None:
-    async with start(LOAD, workers=2) as stack:
-        api = await stack.client()
-        batch_id = await api.create(N)
-        for gone in (100, 300, 500):
-            await stack.counted(api, batch_id, 20, gone=gone)
-            async with stack.pool.connection() as conn:
-                await conn.execute("TRUNCATE procrastinate_jobs, procrastinate_events RESTART IDENTITY CASCADE")
-                await conn.execute("DELETE FROM procrastinate_workers")
         await finished(stack, batch_id)
 
 
