@@ -25,6 +25,7 @@ from carteiro.services import (
     sync,
     withdraw,
 )
+from carteiro.services.codes import publish_codes
 from carteiro.services.dispatch.dispatcher import Dispatcher
 from carteiro.services.dispatch.lapse import close_lapsed_claims
 from carteiro.services.dispatch.reconcile import reconcile_unknown
@@ -89,6 +90,7 @@ async def run_worker(settings: Settings) -> None:
         application_name=f"carteiro-worker {worker_id}",
     ) as pool:
         await audit.publish_settings(pool, settings)
+        await publish_codes(pool)
         providers = Providers(pool, settings)
         dispatcher = Dispatcher(pool, settings, worker_id, providers.of_service)
         duties.pump = dispatcher.pump

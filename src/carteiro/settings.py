@@ -40,6 +40,17 @@ class Settings:
     pool_min_size: int = _setting(2, "connections that a process keeps open", minimum=0)
     pool_max_size: int = _setting(10, "connections that a process opens at most")
 
+    directory_dsn: str | None = _setting(
+        None,
+        "Postgres with the directory of groups that broadcasts go to; a role that may only read is enough. "
+        "Unset: the same database",
+    )
+    directory_schema: str = _setting("public", "schema of the directory's tables")
+    directory_names: str | None = _setting(
+        None, "TOML file with what the directory calls its tables and columns, where docs/broadcasts.md is not right"
+    )
+    directory_timeout_s: float = _setting(5.0, "how long the directory may take for a connection or an answer")
+
     host: str = _setting("127.0.0.1", "address that `serve` listens on")
     port: int = _setting(8000, "port that `serve` listens on")
     public_url: str = _setting("http://127.0.0.1:8000", "where providers reach this API; base of the webhook addresses")

@@ -6,15 +6,25 @@ import httpx
 import pytest
 
 from carteiro.api.app import create_app
+from carteiro.services.broadcast import Directory, open_directory
 from carteiro.settings import Settings
 from carteiro.storage.pool import Pool
+from tests.support.directories import directory_settings
 from tests.support.factories import add_account, add_key
 
 
 @pytest.fixture
-async def anonymous(pool: Pool) -> AsyncIterator[httpx.AsyncClient]:
+async def directory(postgres_dsn: str) -> AsyncIterator[Directory]:
+    """The directory of the database, which nobody has loaded."""
+    async with open_directory(directory_settings(postgres_dsn), application_name="tests directory") as opened:
+        yield opened
+
+
+@pytest.fixture
+async def anonymous(pool: Pool, directory: Directory) -> AsyncIterator[httpx.AsyncClient]:
     """A client without a key, on an empty database."""
-    transport = httpx.ASGITransport(create_app(Settings(), pool), raise_app_exceptions=False)  # type: ignore[arg-type]
+    app = create_app(Settings(), pool, directory)
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)  # type: ignore[arg-type]
     async with httpx.AsyncClient(transport=transport, base_url="http://carteiro.test") as client:
         yield client
 

@@ -20,6 +20,9 @@ ROUTES = {
         (f"/api/v1/batches/{{batch_id}}/{action}", "post")
         for action in ("approve", "cancel", "pause", "reject", "reschedule", "resume", "retry-failed")
     ),
+    ("/api/v1/broadcasts", "post"),
+    ("/api/v1/broadcasts/{broadcast_id}", "get"),
+    ("/api/v1/broadcasts/{broadcast_id}/recipients", "get"),
     ("/api/v1/capacity", "get"),
     ("/api/v1/credits", "get"),
     ("/api/v1/credits/entries", "get"),

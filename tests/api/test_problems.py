@@ -9,6 +9,7 @@ from carteiro.api.app import BODY_MAX, create_app
 from carteiro.api.webhooks import BODY_MAX as WEBHOOK_BODY_MAX
 from carteiro.services import reading
 from carteiro.services.api_keys import generate
+from carteiro.services.broadcast import Directory
 from carteiro.settings import Settings
 from carteiro.storage.pool import Pool
 from tests.api.problems import assert_problem
@@ -120,8 +121,8 @@ async def test_our_own_error(client: httpx.AsyncClient, monkeypatch: pytest.Monk
     assert "secrets" not in response.text
 
 
-async def test_the_database_is_away(pool: Pool) -> None:
-    app = create_app(Settings(), pool)
+async def test_the_database_is_away(pool: Pool, directory: Directory) -> None:
+    app = create_app(Settings(), pool, directory)
     await pool.close()
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://carteiro.test") as client:  # type: ignore[arg-type]
         response = await client.get("/api/v1/batches", headers={"authorization": f"Bearer {generate()[1]}"})

@@ -123,8 +123,10 @@ async def add_account(pool: Pool, *, credits: int = 0, **options: Any) -> None:
         await grant_credits(pool, payer, credits, cause="test", actor="test")
 
 
-async def add_key(pool: Pool, account: str = ACCOUNT, scopes: Sequence[str] = api_keys.SCOPES) -> str:
-    return await api_keys.create(pool, account, scopes=tuple(scopes))
+async def add_key(
+    pool: Pool, account: str = ACCOUNT, scopes: Sequence[str] = api_keys.SCOPES, owner: str | None = None
+) -> str:
+    return await api_keys.create(pool, account, scopes=tuple(scopes), owner_id=owner)
 
 
 def caller(account: str = ACCOUNT, billing_account: str | None = None) -> Caller:

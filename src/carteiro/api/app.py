@@ -8,6 +8,7 @@ from litestar.types import ASGIApp
 from carteiro.api.access import Access
 from carteiro.api.authentication import KeyAuthentication, require_scope
 from carteiro.api.batches import BatchController
+from carteiro.api.broadcasts import BroadcastController
 from carteiro.api.context import Context
 from carteiro.api.control import ControlController
 from carteiro.api.credits import SpendingController
@@ -17,6 +18,7 @@ from carteiro.api.openapi import build_document
 from carteiro.api.problems import HANDLERS
 from carteiro.api.suppression import SuppressionController
 from carteiro.api.webhooks import WebhookController
+from carteiro.services.broadcast import Directory
 from carteiro.services.database import Pool, required_revision
 from carteiro.settings import Settings
 
@@ -24,11 +26,17 @@ BODY_MAX = 64 * 1024 * 1024
 """Bytes: a hundred thousand contacts take about a tenth of it."""
 
 
-def create_app(settings: Settings, pool: Pool) -> ASGIApp:
-    """The ASGI application on an open pool. Opening and closing that is the caller's."""
+def create_app(settings: Settings, pool: Pool, directory: Directory) -> ASGIApp:
+    """The ASGI application on an open pool and a directory. Opening and closing them is the caller's."""
     v1 = Router(
         "/api/v1",
-        route_handlers=[BatchController, ControlController, SpendingController, SuppressionController],
+        route_handlers=[
+            BatchController,
+            BroadcastController,
+            ControlController,
+            SpendingController,
+            SuppressionController,
+        ],
         middleware=[DefineMiddleware(KeyAuthentication)],
         guards=[require_scope],
     )
@@ -36,7 +44,7 @@ def create_app(settings: Settings, pool: Pool) -> ASGIApp:
         route_handlers=[v1, HealthController, WebhookController, DocumentationController],
         exception_handlers=HANDLERS,
         request_max_body_size=BODY_MAX,
-        state=State({"context": Context(settings, pool, required_revision())}),
+        state=State({"context": Context(settings, pool, directory, required_revision())}),
         openapi_config=None,
         logging_config=None,
     )

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from enum import StrEnum
 from hashlib import sha256
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -37,7 +37,7 @@ VISIBLE = tuple(state for state in BatchState if state is not BatchState.DRAFT)
 BATCH_ID = Parameter("batch_id", "path", "The batch.", {"type": "string", "format": "uuid"})
 
 
-def _one_of(states: Iterable[StrEnum]) -> dict[str, Any]:
+def one_of(states: Iterable[StrEnum]) -> dict[str, Any]:
     return {"type": "string", "enum": [str(state) for state in states]}
 
 
@@ -52,9 +52,16 @@ EXAMPLE = {
     "callback_url": "https://example.com/carteiro",
 }
 KEY_MAX = 255
+IDEMPOTENCY_KEY = Parameter(
+    "Idempotency-Key",
+    "header",
+    "Any printable ASCII. The same key with the same body gets the same answer, for as long as the messages are kept.",
+    {"type": "string", "minLength": 1, "maxLength": KEY_MAX},
+)
 
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 """An escaped NUL, and not an escaped backslash before the letters: Postgres has no such character."""
+Body = TypeVar("Body")
 _decoder = msgspec.json.Decoder(BatchRequest)
 
 
@@ -74,15 +81,7 @@ class BatchController(Controller):
                 scope="batches:write",
                 body=BatchRequest,
                 example=EXAMPLE,
-                parameters=(
-                    Parameter(
-                        "Idempotency-Key",
-                        "header",
-                        "Any printable ASCII. The same key with the same body gets the same batch, for as long as its "
-                        "messages are kept.",
-                        {"type": "string", "minLength": 1, "maxLength": KEY_MAX},
-                    ),
-                ),
+                parameters=(IDEMPOTENCY_KEY,),
                 answers={202: (Batch, "Accepted: every contact will end in exactly one state.")},
                 headers={
                     "Location": "Where the batch can be read.",
@@ -101,16 +100,9 @@ class BatchController(Controller):
     )
     async def create(self, request: ApiRequest) -> Response[Batch]:
         context, caller = context_of(request), request.auth
-        key = request.headers.get("idempotency-key")
-        if key is not None and not (0 < len(key) <= KEY_MAX and key.isascii() and key.isprintable()):
-            raise InvalidRequest(f"Idempotency-Key is 1 to {KEY_MAX} printable ASCII characters.")
         body = await read_json(request)
         created = await create_batch(
-            context.pool,
-            context.settings,
-            caller,
-            decode_batch(body),
-            key=Key(key, sha256(body).digest()) if key is not None else None,
+            context.pool, context.settings, caller, decode(body, _decoder), key=read_key(request, body)
         )
         return await answer_created(context.pool, caller, created)
 
@@ -121,7 +113,7 @@ class BatchController(Controller):
                 id="listBatches",
                 summary="The account's batches, newest first",
                 scope="batches:read",
-                parameters=(Parameter("status", "query", "Only those.", _one_of(VISIBLE)), LIMIT, CURSOR),
+                parameters=(Parameter("status", "query", "Only those.", one_of(VISIBLE)), LIMIT, CURSOR),
                 answers={200: (Page[Batch], "A page of batches.")},
             )
         },
@@ -170,7 +162,7 @@ class BatchController(Controller):
                 scope="batches:read",
                 parameters=(
                     BATCH_ID,
-                    Parameter("status", "query", "Only those.", _one_of(MessageState)),
+                    Parameter("status", "query", "Only those.", one_of(MessageState)),
                     LIMIT,
                     CURSOR,
                 ),
@@ -225,12 +217,22 @@ async def read_json(request: ApiRequest) -> bytes:
     return await request.body()
 
 
-def decode_batch(body: bytes) -> BatchRequest:
+def read_key(request: ApiRequest, body: bytes, scope: str = "") -> Key | None:
+    """The Idempotency-Key that came with a body. Raises InvalidRequest."""
+    key = request.headers.get("idempotency-key")
+    if key is None:
+        return None
+    if not (0 < len(key) <= KEY_MAX and key.isascii() and key.isprintable()):
+        raise InvalidRequest(f"Idempotency-Key is 1 to {KEY_MAX} printable ASCII characters.")
+    return Key(key, sha256(body).digest(), scope)
+
+
+def decode(body: bytes, decoder: msgspec.json.Decoder[Body]) -> Body:
     """Straight into its types. Raises InvalidRequest."""
     if b"\\u0000" in body and _NUL.search(body):
         raise InvalidRequest("The NUL character may not stand in any text.")
     try:
-        return _decoder.decode(body)
+        return decoder.decode(body)
     except msgspec.ValidationError as error:
         raise InvalidRequest("The body does not have the right form.", errors=[decoding_error(error)]) from None
     except msgspec.DecodeError as error:

@@ -7,6 +7,7 @@ from litestar import Request
 from litestar.connection import ASGIConnection
 
 from carteiro.services.api_keys import Caller
+from carteiro.services.broadcast import Directory
 from carteiro.services.database import Pool
 from carteiro.settings import Settings
 
@@ -19,6 +20,7 @@ AnyRequest = Request[Any, Any, Any]
 class Context:
     settings: Settings
     pool: Pool
+    directory: Directory
     revision: str
     """The schema revision that this release needs."""
 

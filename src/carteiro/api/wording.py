@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from carteiro.api import schemas
-from carteiro.domain import requests
+from carteiro.domain import broadcasts, requests
 
 _STRUCTS: dict[str, type[msgspec.Struct]] = {
     name: kind
-    for module in (schemas, requests)
+    for module in (schemas, requests, broadcasts)
     for name, kind in vars(module).items()
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 }

@@ -8,6 +8,7 @@ import uvicorn
 
 from carteiro.api.app import create_app
 from carteiro.logging import configure
+from carteiro.services.broadcast import open_directory
 from carteiro.settings import Settings
 from carteiro.storage.pool import open_pool
 
@@ -30,14 +31,18 @@ def serve() -> None:
 
 async def run_server(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT; what is being answered then is finished first."""
-    async with open_pool(
-        settings.require_database_url(),
-        min_size=settings.pool_min_size,
-        max_size=settings.pool_max_size,
-        application_name="carteiro-api",
-    ) as pool:
+    async with (
+        open_pool(
+            settings.require_database_url(),
+            min_size=settings.pool_min_size,
+            max_size=settings.pool_max_size,
+            application_name="carteiro-api",
+        ) as pool,
+        open_directory(settings, application_name="carteiro-api directory") as directory,
+    ):
+        checking = asyncio.create_task(directory.check())
         config = uvicorn.Config(
-            create_app(settings, pool),
+            create_app(settings, pool, directory),
             host=settings.host,
             port=settings.port,
             http="httptools",
@@ -53,3 +58,4 @@ async def run_server(settings: Settings) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, server.handle_exit)
         await server.serve()
+        checking.cancel()

@@ -5,7 +5,9 @@ from collections.abc import Callable
 from carteiro.domain.outcomes import Parsed
 from carteiro.providers.contract import Provider
 from carteiro.providers.infobip import codec as infobip
+from carteiro.providers.infobip import codes as infobip_codes
 from carteiro.providers.infobip.client import InfobipProvider
+from carteiro.providers.meta import codes as meta_codes
 from carteiro.providers.meta import webhook as meta
 from carteiro.providers.meta.client import MetaProvider
 
@@ -54,3 +56,12 @@ def parser_of(name: str) -> Callable[[bytes], Parsed]:
         return _PARSERS[name]
     except KeyError:
         raise LookupError(f"no provider is called {name!r}") from None
+
+
+def name_codes() -> dict[str, str]:
+    """Every code that a provider may give a failed message -> its name there, in words."""
+    names = {meaning.code: meaning.name for meaning in meta_codes.CODES.values()}
+    names |= {
+        known.code: known.name for table in (infobip_codes.STATUSES, infobip_codes.ERRORS) for known in table.values()
+    }
+    return {code: name.removeprefix("EC_").replace("_", " ").lower() for code, name in names.items()}

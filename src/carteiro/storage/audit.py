@@ -39,3 +39,9 @@ async def read_violations(
 
 async def put_settings(conn: AsyncConnection[Any], values: Mapping[str, float]) -> None:
     await conn.execute(SQL.put_setting, {"names": list(values), "values": list(values.values())})
+
+
+async def put_codes(conn: AsyncConnection[Any], meanings: Mapping[str, str]) -> None:
+    """In one order: two workers that start at once do not wait for each other in a circle."""
+    codes = sorted(meanings)
+    await conn.execute(SQL.put_code, {"codes": codes, "meanings": [meanings[code] for code in codes]})

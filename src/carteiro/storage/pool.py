@@ -3,7 +3,7 @@
 import asyncio
 import random
 import select
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
@@ -49,11 +49,20 @@ CONFLICT_DELAY_S = 0.01
 
 
 @asynccontextmanager
-async def open_pool(dsn: str, *, min_size: int, max_size: int, application_name: str) -> AsyncIterator[Pool]:
+async def open_pool(
+    dsn: str,
+    *,
+    min_size: int,
+    max_size: int,
+    application_name: str,
+    options: Sequence[str] = (),
+    acquire_timeout_s: float = ACQUIRE_TIMEOUT_S,
+) -> AsyncIterator[Pool]:
     """A pool of autocommit connections in UTC, open and with `min_size` connections made.
 
     It survives a restart of Postgres: dead connections are noticed when they are taken, and replaced. While Postgres
-    is away, taking one raises psycopg_pool.PoolTimeout after ACQUIRE_TIMEOUT_S; so does opening the pool.
+    is away, taking one raises psycopg_pool.PoolTimeout after `acquire_timeout_s`; so does opening the pool, unless
+    `min_size` is 0. `options` are further settings of its sessions (`name=value`).
     """
 
     async def check(conn: Connection) -> None:
@@ -66,24 +75,24 @@ async def open_pool(dsn: str, *, min_size: int, max_size: int, application_name:
                 raise
 
     pool: Pool = AsyncConnectionPool(
-        session_dsn(dsn, application_name),
+        session_dsn(dsn, application_name, options),
         kwargs={"autocommit": True},
         min_size=min_size,
         max_size=max_size,
         check=check,
-        timeout=ACQUIRE_TIMEOUT_S,
+        timeout=acquire_timeout_s,
         reconnect_timeout=RECONNECT_TIMEOUT_S,
         name=application_name,
         open=False,
     )
     try:
-        await pool.open(wait=True, timeout=ACQUIRE_TIMEOUT_S)
+        await pool.open(wait=True, timeout=acquire_timeout_s)
         yield pool
     finally:
         await pool.close()
 
 
-def session_dsn(dsn: str, application_name: str) -> str:
+def session_dsn(dsn: str, application_name: str, further: Sequence[str] = ()) -> str:
     """The DSN with what every session of ours needs; set in the start-up packet, so no statement is sent for it."""
     given = str(conninfo_to_dict(dsn).get("options") or "")
     options = (
@@ -91,6 +100,7 @@ def session_dsn(dsn: str, application_name: str) -> str:
         "jit=off",
         "default_transaction_isolation=read\\ committed",
         f"idle_in_transaction_session_timeout={IDLE_TRANSACTION_S}s",
+        *further,
     )
     return make_conninfo(
         dsn,

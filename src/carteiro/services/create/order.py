@@ -104,7 +104,7 @@ def make_order(request: BatchRequest, service: Service, template: Template, sett
         template.content,
         now=now,
         min_size=service.min_batch_size,
-        forbidden=settings.forbidden_utility_terms if service.category == Category.UTILITY else (),
+        forbidden=forbidden_terms_of(service, settings),
     )
     starts_now = not service.test_mode and (request.scheduled_at is None or request.scheduled_at <= now)
     return Order(
@@ -118,12 +118,22 @@ def make_order(request: BatchRequest, service: Service, template: Template, sett
     )
 
 
+def category_faults(service: Service, template: Template, pointer: str) -> Iterator[FieldError]:
+    """Whether the service may send templates of that category. `pointer`: where the request names the template."""
+    if service.category == Category.UTILITY and template.category == Category.MARKETING:
+        yield FieldError(pointer, "template-category", "A UTILITY service does not send MARKETING templates.")
+
+
+def forbidden_terms_of(service: Service, settings: Settings) -> tuple[str, ...]:
+    """The words that the service refuses in a message."""
+    return settings.forbidden_utility_terms if service.category == Category.UTILITY else ()
+
+
 def _service_faults(
     request: BatchRequest, service: Service, template: Template, settings: Settings, now: datetime
 ) -> Iterator[FieldError]:
     """What the request alone cannot tell."""
-    if service.category == Category.UTILITY and template.category == Category.MARKETING:
-        yield FieldError("/template", "template-category", "A UTILITY service does not send MARKETING templates.")
+    yield from category_faults(service, template, "/template")
     if request.scheduled_at is not None and request.scheduled_at > now + SCHEDULE_MAX:
         yield FieldError("/scheduled_at", "too-far", f"Within {SCHEDULE_MAX.days} days.")
     if request.expires_at is not None and request.expires_at > now + EXPIRY_MAX:

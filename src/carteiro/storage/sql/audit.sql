@@ -14,3 +14,8 @@ SELECT set_config('carteiro.audit_lookback', %(lookback)s, true)
 INSERT INTO audit.setting AS s (name, value)
 SELECT * FROM unnest(%(names)s::text[], %(values)s::float[])
 ON CONFLICT (name) DO UPDATE SET value = excluded.value, changed_at = clock_timestamp() WHERE s.value <> excluded.value
+
+-- name: put_code
+INSERT INTO audit.code_meaning AS c (code, meaning)
+SELECT * FROM unnest(%(codes)s::text[], %(meanings)s::text[])
+ON CONFLICT (code) DO UPDATE SET meaning = excluded.meaning WHERE c.meaning <> excluded.meaning
