@@ -1,16 +1,22 @@
 """Capacity during dispatch: holds first, then free room, never another batch's; full means waiting, with a reason."""
 
+import asyncio
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
+from carteiro.domain.errors import CapacityExhausted
 from carteiro.domain.outcomes import Accepted, Kind, Rejected
-from carteiro.services.dispatch.model import Nothing
+from carteiro.services.catalog import apply_catalog
+from carteiro.services.dispatch.model import Nothing, Slice
 from carteiro.storage import capacity
 from carteiro.storage.pool import Pool, transact
 from tests.support import factories
 from tests.support.dispatching import LIFTED, Bench, FakeProvider, counts, meter
-from tests.support.factories import add_account, add_batch, bm_id, sender_id, value
+from tests.support.factories import add_account, add_batch, bm_id, catalog_text, sender_id, value
+from tests.support.waiting import until
 
 FAST = {"messages_per_second": 10_000}
 TAKEN = Accepted("theirs")
@@ -204,3 +210,55 @@ async def _age(pool: Pool, by: timedelta) -> None:
 async def _due_now(pool: Pool) -> None:
     async with pool.connection() as conn:
         await conn.execute("UPDATE batch SET next_attempt_at = clock_timestamp()")
+
+
+@pytest.mark.parametrize("of", ["bm", "sender"])
+async def test_a_limit_that_is_lowered_while_its_meter_is_waited_for_holds(pool: Pool, of: str) -> None:
+    """Both a claim and a creation have read who may send by then."""
+    await add_account(pool, credits=100, bm_limit=50, sender_limit=50, **FAST)
+    await add_batch(pool, 10, on_capacity="spill")
+    lowered = {
+        "bm": "UPDATE business_manager SET daily_limit_override = 3",
+        "sender": "UPDATE sender SET daily_limit = 3",
+    }
+    meter_id: capacity.MeterId = ("bm", bm_id(1)) if of == "bm" else ("sender", sender_id(1))
+    async with transact(pool) as conn:
+        await capacity.lock_meters(conn, {meter_id}, keep_s=86_460.0)
+        claim = asyncio.create_task(bench(pool).claim())
+        await until(lambda: waiting_for_a_lock(pool, 1), 10, "the claim waits for the meter")
+        await conn.execute(lowered[of].encode())
+    claimed = await claim
+    assert isinstance(claimed, Slice)
+    assert len(claimed.due) == 3
+
+    async with transact(pool) as conn:
+        await conn.execute("UPDATE business_manager SET daily_limit_override = 50")
+        await conn.execute("UPDATE sender SET daily_limit = 50")
+    async with transact(pool) as conn:
+        await capacity.lock_meters(conn, {meter_id}, keep_s=86_460.0)
+        creation = asyncio.create_task(add_batch(pool, 20, start=50))
+        await until(lambda: waiting_for_a_lock(pool, 1), 10, "the creation waits for the meter")
+        await conn.execute(lowered[of].encode())
+    with pytest.raises(CapacityExhausted) as short:
+        await creation
+    assert short.value.extra == {"available": 0, "required": 20}
+
+
+async def test_applying_a_catalog_waits_for_a_claim_under_way_on_what_it_limits(pool: Pool) -> None:
+    await add_account(pool, credits=100, sender_limit=50, **FAST)
+    text = catalog_text(sender_limit=3, **FAST)
+    async with transact(pool) as conn:
+        await capacity.lock_meters(conn, {("sender", sender_id(1))}, keep_s=86_460.0)
+        applying = asyncio.create_task(apply_catalog(pool, text))
+        await until(lambda: waiting_for_a_lock(pool, 1), 10, "the catalog waits for the meter")
+        assert await value(pool, "SELECT daily_limit FROM sender") == 50
+    await applying
+    assert await value(pool, "SELECT daily_limit FROM sender") == 3
+
+
+async def waiting_for_a_lock(pool: Pool, n: int) -> bool:
+    waiting: int = await value(
+        pool,
+        "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()",
+    )
+    return waiting == n

@@ -15,7 +15,7 @@ from carteiro.domain.standing import SenderState, TemplateState, portfolio_tier
 from carteiro.providers.contract import Provider, StatesUnreadable
 from carteiro.services.dispatch.dispatcher import ProviderFor
 from carteiro.services.dispatch.waking import wake_waiting
-from carteiro.services.limits import fit_holds, lock_managers
+from carteiro.services.limits import fit_holds, lock_limited
 from carteiro.settings import Settings
 from carteiro.storage import catalog, outcomes, sync
 from carteiro.storage.pool import Connection, Pool, retry_serialization, transact
@@ -150,7 +150,7 @@ async def _apply(
     """Locks the catalog, the business manager's meter, its row, those of its senders and submissions."""
     done = SyncReport()
     await catalog.lock(conn)
-    await lock_managers(conn, settings, [manager.id])
+    await lock_limited(conn, settings, [manager.id])
     tier = portfolio_tier(state.tier for state in said if state.tier is not None)
     limit = await sync.note_limit(conn, manager.id, tier, asked_at) if said else None
     if limit is not None:
@@ -165,7 +165,7 @@ async def _apply(
         done.changes += _template_lines(manager.id, template)
         if template.status[0] != template.status[1] == APPROVED:
             done.freed.add(manager.id)
-    # Also when nothing changed: a claim that had read the old limit may have held by it since.
+    # Also when nothing changed: who lowers a limit by SQL leaves what was held by the old one.
     for owner, units in (await fit_holds(conn, settings, [manager.id])).items():
         done.changes.append(f"business manager {owner}: {units} units no longer held")
     return done

@@ -31,10 +31,14 @@ class Unit(NamedTuple):
     bucket_at: datetime
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Meter:
-    used: int = 0
-    held: int = 0
+    """As it is under its lock."""
+
+    used: int
+    held: int
+    limit: int | None
+    """None: no limit of its own. A business manager's is the operator's override, else the synced tier."""
 
 
 def meters_of(units: Iterable[Unit]) -> set[MeterId]:
@@ -53,22 +57,13 @@ def _arrays(ids: Iterable[MeterId]) -> dict[str, list[str]]:
 
 async def lock_meters(conn: AsyncConnection[Any], ids: Iterable[MeterId], *, keep_s: float) -> dict[MeterId, Meter]:
     """Lock the meters in order, release their buckets that began `keep_s` (window + bucket) ago or earlier, and read
-    them.
+    them, with limits that are no older than the lock: whoever changes one locks the meter first.
     """
     arrays = _arrays(ids)
     await conn.execute(SQL.ensure_meters, arrays)
-    cursor = await conn.execute(SQL.lock_meters, arrays)
-    meters = {(kind, owner): Meter(used, held) for kind, owner, used, held in await cursor.fetchall()}
+    await conn.execute(SQL.lock_meters, arrays)
     cursor = await conn.execute(SQL.release_buckets, {**arrays, "keep_s": keep_s})
-    for kind, owner, used, held in await cursor.fetchall():
-        meters[kind, owner] = Meter(used, held)
-    return meters
-
-
-async def read_meters(conn: AsyncConnection[Any], ids: Iterable[MeterId]) -> dict[MeterId, Meter]:
-    """Read without locking: for reports. Buckets that are due but not yet released still count."""
-    cursor = await conn.execute(SQL.read_meters, _arrays(ids))
-    return {(kind, owner): Meter(used, held) for kind, owner, used, held in await cursor.fetchall()}
+    return {(kind, owner): Meter(used, held, limit) for kind, owner, used, held, limit in await cursor.fetchall()}
 
 
 async def oldest_bucket_at(conn: AsyncConnection[Any], ids: Iterable[MeterId]) -> datetime | None:

@@ -14,18 +14,14 @@ SQL = load("pools")
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """An eligible sender and what limits it. None: no such limit."""
+    """An eligible sender and what paces it. None: nothing does. Its daily limits are read with the meters."""
 
     sender_id: str
     business_manager_id: str
     physical_name: str
     """The template's name in the sender's business manager."""
     quality: str
-    daily_limit: int | None
-    """Its own limit a window; None also where only the business manager's counts."""
     messages_per_second: int | None
-    bm_limit: int | None
-    """Effective: the operator's override, else the synced tier, else none."""
     bm_messages_per_minute: int | None
     provider_ref: str
     """What the provider calls the sender."""

@@ -156,12 +156,6 @@ async def managers_of_notice(conn: AsyncConnection[Any], account_id: str, state:
     return [manager for (manager,) in await cursor.fetchall()]
 
 
-async def read_limits(conn: AsyncConnection[Any], managers: Sequence[str]) -> dict[str, int | None]:
-    """The effective limit of each: the operator's, else the provider's, else None."""
-    cursor = await conn.execute(SQL.limits, {"managers": list(managers)})
-    return dict(await cursor.fetchall())
-
-
 async def read_unlimited(conn: AsyncConnection[Any]) -> list[tuple[str, str]]:
     """(business manager, why) of each whose daily limit is not known."""
     cursor = await conn.execute(SQL.unlimited)

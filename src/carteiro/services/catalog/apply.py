@@ -5,7 +5,7 @@ import secrets
 
 from carteiro.services.catalog.difference import Change, Sign, find_changes
 from carteiro.services.catalog.entries import read_catalog
-from carteiro.services.limits import fit_holds, lock_managers
+from carteiro.services.limits import fit_holds, lock_limited
 from carteiro.settings import Settings
 from carteiro.storage import catalog, sync
 from carteiro.storage.catalog import Row
@@ -21,7 +21,7 @@ async def apply_catalog(
     """The changes, which are committed unless it is a dry run; none when the database is equal already.
 
     Running work sees them from its next claim on; what batches hold beyond a limit that was lowered is cut. Locks the
-    catalog, then the meters of business managers that change. Raises CatalogError before anything is read.
+    catalog, then the meters of business managers and senders that change. Raises CatalogError before anything is read.
     """
     wanted = read_catalog(text)
     settings = settings or Settings()
@@ -31,7 +31,8 @@ async def apply_catalog(
         if dry_run:
             return changes
         managers = [change.row["id"] for change in changes if change.table == "business_manager"]
-        await lock_managers(conn, settings, managers)
+        senders = [change.row["id"] for change in changes if change.table == "sender"]
+        await lock_limited(conn, settings, managers, senders)
         accounts = [change.row for change in changes if change.table == "account"]
         await catalog.put_accounts(conn, [{**row, "callback_secret": _callback_secret()} for row in accounts])
         for change in changes:

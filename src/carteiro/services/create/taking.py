@@ -8,8 +8,9 @@ from carteiro.services.api_keys import Caller
 from carteiro.settings import Settings
 from carteiro.storage import capacity, ledger, pools
 from carteiro.storage.batches import Draft
-from carteiro.storage.capacity import MeterId
+from carteiro.storage.capacity import Meter, MeterId
 from carteiro.storage.pool import Connection
+from carteiro.storage.pools import Candidate
 
 
 async def hold_capacity(conn: Connection, settings: Settings, draft: Draft, rotation: Rotation, required: int) -> None:
@@ -27,25 +28,24 @@ async def hold_capacity(conn: Connection, settings: Settings, draft: Draft, rota
         template_language=draft.template_language,
         signature=draft.template_signature,
     )
-    limits = {candidate.business_manager_id: candidate.bm_limit for candidate in candidates}
-    ids: set[MeterId] = {("bm", bm) for bm in limits} | {("sender", candidate.sender_id) for candidate in candidates}
+    ids: set[MeterId] = {("bm", candidate.business_manager_id) for candidate in candidates}
+    ids |= {("sender", candidate.sender_id) for candidate in candidates}
     meters = await capacity.lock_meters(conn, ids, keep_s=settings.window_s + settings.bucket_s)
-    managers = [ManagerMeter(bm, limits[bm], meters["bm", bm].used, meters["bm", bm].held) for bm in sorted(limits)]
-    senders = [
-        SenderMeter(
-            candidate.sender_id,
-            candidate.business_manager_id,
-            candidate.quality,
-            candidate.daily_limit,
-            meters["sender", candidate.sender_id].used,
-        )
-        for candidate in candidates
+    managers = [
+        ManagerMeter(owner, meter.limit, meter.used, meter.held)
+        for (kind, owner), meter in sorted(meters.items())
+        if kind == "bm"
     ]
+    senders = [_sender_meter(candidate, meters["sender", candidate.sender_id]) for candidate in candidates]
     available = arithmetic.available(managers, senders)
     if draft.on_capacity == "reject" and available is not None and available < required:
         raise CapacityExhausted(available=available, required=required)
     holds = arithmetic.plan_holds(required, managers, senders, rotation)
-    await capacity.hold(conn, draft.id, holds, limits)
+    await capacity.hold(conn, draft.id, holds, {manager.id: manager.limit for manager in managers})
+
+
+def _sender_meter(candidate: Candidate, own: Meter) -> SenderMeter:
+    return SenderMeter(candidate.sender_id, candidate.business_manager_id, candidate.quality, own.limit, own.used)
 
 
 async def debit(conn: Connection, caller: Caller, draft: Draft) -> None:

@@ -97,10 +97,10 @@ async def lock_ground(conn: Connection, service_id: str, service: Service, turn:
         signature=turn.template_signature,
     )
     held_on = await capacity.read_holds(conn, turn.batch_id)
-    limits: dict[MeterId, int | None] = {("bm", c.business_manager_id): c.bm_limit for c in candidates}
-    limits |= {("sender", c.sender_id): c.daily_limit for c in candidates}
+    usable: set[MeterId] = {("bm", candidate.business_manager_id) for candidate in candidates}
+    usable |= {("sender", candidate.sender_id) for candidate in candidates}
     meters = await capacity.lock_meters(
-        conn, set(limits) | {("bm", bm) for bm in held_on}, keep_s=settings.window_s + settings.bucket_s
+        conn, usable | {("bm", bm) for bm in held_on}, keep_s=settings.window_s + settings.bucket_s
     )
     holds = await capacity.read_holds(conn, turn.batch_id)
     paces = _paces(service_id, service, candidates)
@@ -120,16 +120,14 @@ async def lock_ground(conn: Connection, service_id: str, service: Service, turn:
         for pace_id, (limit, window_us) in paces.items()
     }
 
-    managers = [
-        ManagerMeter(bm, limits["bm", bm], meters["bm", bm].used, meters["bm", bm].held) for bm in _managers(candidates)
-    ]
+    managers = [_manager(bm, meters["bm", bm]) for bm in _managers(candidates)]
     senders = [_sender(candidate, meters) for candidate in candidates]
     return Ground(
         reading=reading,
         candidates={candidate.sender_id: candidate for candidate in candidates},
         managers=managers,
         senders=senders,
-        limits=limits,
+        limits={id: meters[id].limit for id in usable},
         holds=holds,
         calendars=calendars,
         service_calendar=calendars["service", service_id],
@@ -157,11 +155,13 @@ def _paces(service_id: str, service: Service, candidates: Iterable[Candidate]) -
     return paces
 
 
+def _manager(id: str, meter: Meter) -> ManagerMeter:
+    return ManagerMeter(id, meter.limit, meter.used, meter.held)
+
+
 def _sender(candidate: Candidate, meters: dict[MeterId, Meter]) -> SenderMeter:
-    used = meters["sender", candidate.sender_id].used
-    return SenderMeter(
-        candidate.sender_id, candidate.business_manager_id, candidate.quality, candidate.daily_limit, used
-    )
+    own = meters["sender", candidate.sender_id]
+    return SenderMeter(candidate.sender_id, candidate.business_manager_id, candidate.quality, own.limit, own.used)
 
 
 def _lane(candidate: Candidate, sender: SenderMeter, calendars: dict[PaceId, Calendar]) -> Lane:

@@ -7,25 +7,33 @@ WHERE NOT EXISTS (SELECT FROM capacity_meter m WHERE m.kind = t.kind AND m.owner
 ON CONFLICT DO NOTHING
 
 -- name: lock_meters
-SELECT m.kind, m.owner, m.used, m.held
+SELECT m.kind, m.owner
 FROM capacity_meter m JOIN unnest(%(kinds)s::text[], %(owners)s::text[]) AS t (kind, owner) USING (kind, owner)
 ORDER BY m.kind, m.owner
 FOR UPDATE OF m
 
--- name: read_meters
-SELECT m.kind, m.owner, m.used, m.held
-FROM capacity_meter m JOIN unnest(%(kinds)s::text[], %(owners)s::text[]) AS t (kind, owner) USING (kind, owner)
-
 -- name: release_buckets
+-- In a statement of its own, after the lock: what was changed while that was waited for, limits above all, is seen.
 WITH gone AS (
     DELETE FROM capacity_bucket b USING unnest(%(kinds)s::text[], %(owners)s::text[]) AS t (kind, owner)
     WHERE b.kind = t.kind AND b.owner = t.owner AND b.bucket_at <= clock_timestamp() - make_interval(secs => %(keep_s)s)
     RETURNING b.kind, b.owner, b.used
 ), freed AS (
     SELECT kind, owner, sum(used)::int AS used FROM gone GROUP BY kind, owner
+), released AS (
+    UPDATE capacity_meter m SET used = m.used - freed.used FROM freed WHERE m.kind = freed.kind AND m.owner = freed.owner
+    RETURNING m.kind, m.owner, m.used
 )
-UPDATE capacity_meter m SET used = m.used - freed.used FROM freed WHERE m.kind = freed.kind AND m.owner = freed.owner
-RETURNING m.kind, m.owner, m.used, m.held
+SELECT m.kind, m.owner, coalesce(r.used, m.used), m.held,
+    CASE m.kind
+        WHEN 'bm' THEN coalesce(bm.daily_limit_override, bm.daily_limit_synced)
+        ELSE CASE WHEN NOT s.use_waba_limit THEN s.daily_limit END
+    END
+FROM unnest(%(kinds)s::text[], %(owners)s::text[]) AS t (kind, owner)
+JOIN capacity_meter m USING (kind, owner)
+LEFT JOIN released r USING (kind, owner)
+LEFT JOIN business_manager bm ON t.kind = 'bm' AND bm.id = t.owner
+LEFT JOIN sender s ON t.kind = 'sender' AND s.id = t.owner
 
 -- name: next_release
 SELECT min(b.bucket_at)

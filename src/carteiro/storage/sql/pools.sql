@@ -2,9 +2,7 @@
 -- Who could send this template for this account now. A submission is usable only while APPROVED and equal to the content that the
 -- batch froze.
 SELECT s.id, s.business_manager_id, sub.physical_name, s.quality,
-    CASE WHEN s.use_waba_limit THEN NULL ELSE s.daily_limit END,
     s.messages_per_second,
-    coalesce(bm.daily_limit_override, bm.daily_limit_synced),
     bm.messages_per_minute,
     coalesce(s.provider_ref, s.id),
     sub.parameter_names,

@@ -96,8 +96,5 @@ SELECT business_manager_id FROM named
 WHERE provider_template_id = %(template_id)s OR (provider_template_id IS NULL AND (SELECT count(*) FROM named) = 1)
 ORDER BY business_manager_id
 
--- name: limits
-SELECT id, coalesce(daily_limit_override, daily_limit_synced) FROM business_manager WHERE id = ANY(%(managers)s::text[])
-
 -- name: unlimited
 SELECT business_manager_id, why FROM audit.unlimited_managers ORDER BY business_manager_id
