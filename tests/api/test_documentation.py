@@ -110,11 +110,12 @@ async def test_every_operation_tells_its_problems(anonymous: httpx.AsyncClient) 
 async def test_creating_tells_all_that_it_may_answer(anonymous: httpx.AsyncClient) -> None:
     operation = (await document(anonymous))["paths"]["/api/v1/batches"]["post"]
     assert set(operation["responses"]) == {
-        *("202", "400", "401", "402", "403", "409", "413", "415", "422", "500", "503"),
+        *("202", "400", "401", "402", "403", "408", "409", "413", "415", "422", "500", "503"),
     }
     assert "capacity-exhausted" in operation["responses"]["402"]["description"]
     assert set(operation["responses"]["202"]["headers"]) >= {"Location", "Idempotent-Replayed", "X-Request-Id"}
-    assert [parameter["name"] for parameter in operation["parameters"]] == ["Idempotency-Key"]
+    assert [parameter["name"] for parameter in operation["parameters"]] == ["request", "Idempotency-Key"]
+    assert set(operation["requestBody"]["content"]) == {"application/json", "application/x-ndjson", "text/csv"}
 
 
 async def test_the_example_is_a_valid_request(client: httpx.AsyncClient) -> None:

@@ -35,6 +35,7 @@ class Bed:
     environment: dict[str, str]
     api_url: str
     simulator_url: str
+    api: ChildProcess
     key: str = ""
     workers: list[ChildProcess] = field(default_factory=list)
 
@@ -117,6 +118,7 @@ def test_bed() -> Iterator[Bed]:
                     environment,
                     f"http://127.0.0.1:{api_port}",
                     f"http://127.0.0.1:{simulator_port}",
+                    processes.start("serve", name="api"),
                 )
                 _set_up(bed, Path(folder), simulator_port)
                 yield bed
@@ -126,7 +128,6 @@ def _set_up(bed: Bed, folder: Path, simulator_port: int) -> None:
     processes = bed.processes
     options = ("--port", str(simulator_port), "--latency-ms", f"{LATENCY_MS:g}", "--no-receipts", "--no-magic")
     processes.start("simulator", *options, name="simulator")
-    processes.start("serve", name="api")
     catalog = folder / "catalog.toml"
     catalog.write_text(catalog_text(bed.simulator_url))
     bed.carteiro("catalog", "apply", str(catalog))

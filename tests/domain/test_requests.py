@@ -1,26 +1,24 @@
 """What a client may ask for, and the rows that come of it."""
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from carteiro.domain.contacts import MOST_NAMED, Contact, OnInvalid, Row, Screening
 from carteiro.domain.errors import InvalidRequest
 from carteiro.domain.requests import (
-    MOST_NAMED,
     BatchRequest,
-    Contact,
-    OnInvalid,
-    Row,
+    BatchTerms,
+    RequestSignature,
     TemplateName,
-    Validated,
-    request_signature,
-    validate,
-    validate_contacts,
+    refuse_faults,
+    request_faults,
 )
 from carteiro.domain.templates import Button, ButtonType, Category, Header, HeaderType, Template
 
@@ -43,8 +41,22 @@ def request(*contacts: Contact, **more: object) -> BatchRequest:
     return BatchRequest(service="acme", template=TemplateName("order_update"), contacts=list(contacts), **more)
 
 
-def accepted(asked: BatchRequest, template: Template = ORDER, **kwargs: object) -> Validated:
-    return validate(asked, template.to_content(), now=NOW, **kwargs)
+@dataclass
+class Accepted:
+    rows: list[Row]
+    guarded: frozenset[int]
+    skipped: dict[str, Any] | None
+
+
+def accepted(
+    asked: BatchRequest, template: Template = ORDER, min_size: int = 1, forbidden: tuple[str, ...] = ()
+) -> Accepted:
+    """As creation goes about it. Raises InvalidRequest."""
+    content = template.to_content()
+    screening = Screening(content, asked.header, asked.on_invalid, forbidden)
+    screened = screening.screen(asked.contacts)
+    refuse_faults(request_faults(asked, content, now=NOW, forbidden=forbidden), screening, min_size)
+    return Accepted(screened.rows, screened.guarded, screening.report())
 
 
 def faults_of(asked: BatchRequest, template: Template = ORDER, **kwargs: object) -> dict[str, str]:
@@ -78,14 +90,14 @@ def test_contacts_become_rows_numbered_from_one():
         Row(1, 551100000001, "5511900000001", ["Ana", "77"], None),
         Row(2, 551100000002, "5511900000002", ["Bia", "78"], None),
     ]
-    assert validated.report() is None
+    assert validated.skipped is None
 
 
 def test_a_persons_first_contact_counts_and_the_others_are_reported():
     again = Contact("(11) 90000-0001", ["Eva", "79"])
     validated = accepted(request(contact(1), again, contact(2)))
     assert [(row.seq, row.placeholders[0]) for row in validated.rows] == [(1, "Ana"), (2, "Ana")]
-    assert validated.report() == {
+    assert validated.skipped == {
         "counts": {"duplicate": 1},
         "rows": [{"index": 1, "code": "duplicate", "first": 0}],
     }
@@ -121,10 +133,43 @@ def test_skip_leaves_unusable_phones_out_and_lets_the_guard_have_the_rest():
     asked = request(Contact("12", []), contact(1, "Ana"), contact(2), contact(2), on_invalid=OnInvalid.SKIP)
     validated = accepted(asked)
     assert [(row.seq, row.placeholders) for row in validated.rows] == [(1, ["Ana"]), (2, ["Ana", "77"])]
-    assert validated.report() == {
+    assert validated.guarded == {1}
+    assert validated.skipped == {
         "counts": {"duplicate": 1, "phone-too-short": 1},
-        "rows": [{"index": 3, "code": "duplicate", "first": 2}, {"index": 0, "code": "phone-too-short"}],
+        "rows": [{"index": 0, "code": "phone-too-short"}, {"index": 3, "code": "duplicate", "first": 2}],
     }
+
+
+def test_contacts_may_come_in_pieces_with_their_lines():
+    given = [
+        contact(1),
+        Contact("12", ["Ana", "77"]),
+        contact(2, "Ana"),
+        contact(1),
+        contact(3, " ", "1"),
+        Contact("13", []),
+    ]
+    screening = Screening(ORDER.to_content(), on_invalid=OnInvalid.SKIP)
+    pieces = [screening.screen(given[:3], [2, 3, 5]), screening.screen(given[3:], range(6, 9))]
+    assert [[row.seq for row in piece.rows] for piece in pieces] == [[1, 2], [3]]
+    assert [piece.guarded for piece in pieces] == [{2}, {3}]
+    assert screening.report() == {
+        "counts": {"phone-too-short": 2, "duplicate": 1},
+        "rows": [
+            {"index": 1, "line": 3, "code": "phone-too-short"},
+            {"index": 3, "line": 6, "code": "duplicate", "first": 0},
+            {"index": 5, "line": 8, "code": "phone-too-short"},
+        ],
+    }
+    screening = Screening(ORDER.to_content())
+    screening.screen(given, range(2, 8))
+    told = [(error.line, error.pointer, error.code) for error in screening.errors]
+    assert told == [
+        (3, "/phone", "phone-too-short"),
+        (4, "/placeholders", "placeholder-missing"),
+        (6, "/placeholders", "placeholder-blank"),
+        (7, "/phone", "phone-too-short"),
+    ]
 
 
 def test_skip_with_nothing_left_is_refused():
@@ -190,16 +235,18 @@ def test_forbidden_words_are_found_in_template_and_placeholders():
     }
     asked = request(contact(1), contact(2, "com DESCONTO", "77"))
     assert faults_of(asked, forbidden=words) == {"/contacts/1/placeholders": "forbidden-term"}
-    validated = validate_contacts(asked.contacts, ORDER.to_content(), on_invalid=OnInvalid.SKIP, forbidden=words)
+    validated = accepted(msgspec.structs.replace(asked, on_invalid=OnInvalid.SKIP), forbidden=words)
     assert [row.identity for row in validated.rows] == [551100000001]
-    assert validated.report() == {"counts": {"forbidden-term": 1}, "rows": [{"index": 1, "code": "forbidden-term"}]}
+    assert validated.skipped == {"counts": {"forbidden-term": 1}, "rows": [{"index": 1, "code": "forbidden-term"}]}
 
 
 # Signature
 
 
 def signature_of(asked: BatchRequest, template: Template = ORDER, account_id: str = "acme") -> bytes:
-    return request_signature(account_id, asked, accepted(asked, template).rows)
+    signature = RequestSignature(account_id, asked)
+    signature.add(accepted(asked, template).rows)
+    return signature.digest()
 
 
 BASE = request(contact(1), contact(2))
@@ -235,6 +282,16 @@ def test_what_changes_what_is_sent_counts(other):
     assert signature_of(other) != signature_of(BASE)
 
 
+def test_how_the_contacts_come_does_not_count():
+    members = {
+        name: getattr(BASE, name) for name in BatchTerms.__struct_fields__ if name not in ("template", "on_invalid")
+    }
+    signature = RequestSignature("acme", BatchTerms(template=BASE.template, **members))
+    for row in accepted(BASE).rows:
+        signature.add([row])
+    assert signature.digest() == signature_of(BASE)
+
+
 def test_accounts_and_media_count():
     assert signature_of(BASE, account_id="other") != signature_of(BASE)
     first, second = (request(contact(1), media_url=f"https://x.com/{name}") for name in "ab")
@@ -266,20 +323,21 @@ contacts = st.lists(
 @given(contacts, st.sampled_from([ORDER, WITH_IMAGE, WITH_LINK]), st.sampled_from(OnInvalid))
 @settings(max_examples=150)
 def test_every_contact_is_a_row_or_accounted_for(given_contacts, template, on_invalid):
-    validated = validate_contacts(given_contacts, template.to_content(), on_invalid=on_invalid)
-    assert [row.seq for row in validated.rows] == list(range(1, len(validated.rows) + 1))
-    assert len({row.identity for row in validated.rows}) == len(validated.rows)
-    bad_phones = sum(error.pointer.endswith("/phone") for error in validated.errors)
-    assert len(validated.rows) + validated.left_out_counts.total() + bad_phones == len(given_contacts)
-    assert on_invalid is OnInvalid.REJECT or not validated.errors
+    screening = Screening(template.to_content(), on_invalid=on_invalid)
+    rows = screening.screen(given_contacts).rows
+    assert [row.seq for row in rows] == list(range(1, len(rows) + 1))
+    assert len({row.identity for row in rows}) == len(rows)
+    bad_phones = sum(error.pointer.endswith("/phone") for error in screening.errors)
+    assert len(rows) + screening.left_out_counts.total() + bad_phones == len(given_contacts)
+    assert on_invalid is OnInvalid.REJECT or not screening.errors
 
 
 def test_a_hundred_thousand_contacts_take_well_under_a_second():
     asked = request(*(contact(number, "Ana Maria", str(number)) for number in range(100_000)))
-    content = ORDER.to_content()
+    signature = RequestSignature("acme", asked)
     began = time.process_time()
-    validated = validate(asked, content, now=NOW, forbidden=("promoção", "desconto"))
-    request_signature("acme", asked, validated.rows)
+    validated = accepted(asked, forbidden=("promoção", "desconto"))
+    signature.add(validated.rows)
     # A quarter of a second on two slow cores; the bound is wide because tests share their machine.
     assert time.process_time() - began < 1.5
     assert len(validated.rows) == 100_000

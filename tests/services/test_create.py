@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
+from carteiro.domain.contacts import Contact
 from carteiro.domain.errors import (
     CapacityExhausted,
     Conflict,
@@ -13,7 +14,7 @@ from carteiro.domain.errors import (
     InsufficientCredits,
     InvalidRequest,
 )
-from carteiro.domain.requests import Contact, TemplateName
+from carteiro.domain.requests import TemplateName
 from carteiro.services.catalog import apply_catalog
 from carteiro.services.create import Creation, Key, create_batch
 from carteiro.services.create.refusals import TemplateNotApproved, UnknownTemplate

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from psycopg.errors import AdminShutdown
 
-from carteiro.domain.requests import Contact
+from carteiro.domain.contacts import Contact
 from carteiro.services.dispatch.model import Nothing
 from carteiro.settings import Settings
 from carteiro.storage.pool import Pool, transact

@@ -10,9 +10,9 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
+from carteiro.domain.contacts import Contact
 from carteiro.domain.errors import CapacityExhausted, InvalidRequest
 from carteiro.domain.outcomes import Kind, NotSent, Outcome, Rejected
-from carteiro.domain.requests import Contact
 from carteiro.domain.suppression import Scope, Source, StopWords, Word
 from carteiro.providers.infobip.codec import parse_webhook
 from carteiro.services.accounts import grant_credits

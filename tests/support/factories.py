@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from carteiro.domain.requests import BatchRequest, Contact, OnCapacity, OnInvalid, TemplateName
+from carteiro.domain.contacts import Contact, OnInvalid
+from carteiro.domain.requests import BatchRequest, OnCapacity, TemplateName
 from carteiro.services import api_keys
 from carteiro.services.accounts import grant_credits
 from carteiro.services.api_keys import Caller

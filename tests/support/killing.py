@@ -1,6 +1,5 @@
-"""A process that is killed in the middle of its work, without a process: a task whose connections break off."""
+"""A process that is killed in the middle of its work, without a process: a pool whose connections break off."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -18,17 +17,16 @@ class Killed(BaseException):
 
 
 def kill_before_exchange(monkeypatch: pytest.MonkeyPatch, number: int) -> Callable[[], bool]:
-    """From its exchange `number` with the server on, this task cannot send a byte; its sockets are closed.
+    """From its exchange `number` with the server on, the victim cannot send a byte; its sockets are closed.
 
     An exchange is a statement, a BEGIN, a COMMIT or a piece of COPY. Answers whether it came to that.
     """
-    victim = asyncio.current_task()
     original = AsyncConnection.wait
     exchanges = 0
 
     async def wait(self: AsyncConnection[Any], *args: Any, **options: Any) -> Any:
         nonlocal exchanges
-        if asyncio.current_task() is victim:
+        if self.info.get_parameters().get("application_name") == VICTIM:
             exchanges += 1
             if exchanges >= number:
                 self.pgconn.finish()

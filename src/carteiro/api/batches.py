@@ -1,35 +1,32 @@
 """`/api/v1/batches`: creating batches and reading them."""
 
-import re
 from collections.abc import Iterable
 from enum import StrEnum
-from hashlib import sha256
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
-import msgspec
 from litestar import Controller, Response, get, post
 from litestar.params import FromPath, FromQuery
 
 from carteiro.api import pagination
+from carteiro.api.bodies import KEY_MAX
 from carteiro.api.context import ApiRequest, context_of
 from carteiro.api.operations import CURSOR, LIMIT, LimitQuery, Operation, Parameter
-from carteiro.api.problems import UnsupportedMediaType, decoding_error
 from carteiro.api.schemas import Batch, Message, Page
+from carteiro.api.uploads import CSV, NDJSON, receive_batch
 from carteiro.domain.errors import (
     CapacityExhausted,
     Conflict,
     Gone,
     IdempotencyKeyReused,
     InsufficientCredits,
-    InvalidRequest,
     NotFound,
 )
 from carteiro.domain.lifecycle import BatchState, MessageState
 from carteiro.domain.requests import BatchRequest
 from carteiro.services import reading
 from carteiro.services.api_keys import Caller
-from carteiro.services.create import Creation, Key, create_batch
+from carteiro.services.create import Creation
 from carteiro.services.create.refusals import TemplateNotApproved, UnknownTemplate
 from carteiro.services.database import Pool
 
@@ -51,18 +48,19 @@ EXAMPLE = {
     "reference": "orders of Monday",
     "callback_url": "https://example.com/carteiro",
 }
-KEY_MAX = 255
+NDJSON_TOLD = (
+    "The first line is the request without `contacts`, each line after it one contact. Blank lines are passed over."
+)
+CSV_TOLD = (
+    "UTF-8, separated by commas or semicolons. The first line names the columns: `phone`, `1`, `2` ... for the "
+    "placeholders, `media_url`, `filename`, `header_text`, `button_1`, `button_2` ... No line breaks inside quotes."
+)
 IDEMPOTENCY_KEY = Parameter(
     "Idempotency-Key",
     "header",
     "Any printable ASCII. The same key with the same body gets the same answer, for as long as the messages are kept.",
     {"type": "string", "minLength": 1, "maxLength": KEY_MAX},
 )
-
-_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
-"""An escaped NUL, and not an escaped backslash before the letters: Postgres has no such character."""
-Body = TypeVar("Body")
-_decoder = msgspec.json.Decoder(BatchRequest)
 
 
 class BatchController(Controller):
@@ -71,17 +69,23 @@ class BatchController(Controller):
     @post(
         "/",
         status_code=202,
+        request_max_body_size=None,
         opt={
             "operation": Operation(
                 id="createBatch",
                 summary="Send a template to many contacts",
                 description="Credits for all messages, and today's capacity, are taken at once or the batch is refused "
                 "and nothing is taken. A request equal to one of the last minutes, or with the same Idempotency-Key, "
-                "is answered with the batch that there is.",
+                "is answered with the batch that there is. Up to 100,000 contacts as JSON; up to 1,000,000 streamed, "
+                "where `errors[].line` names the line that is wrong. Content-Encoding gzip is taken everywhere.",
                 scope="batches:write",
                 body=BatchRequest,
                 example=EXAMPLE,
-                parameters=(IDEMPOTENCY_KEY,),
+                streams={NDJSON: NDJSON_TOLD, CSV: CSV_TOLD},
+                parameters=(
+                    Parameter("request", "query", "Only with CSV: the request without `contacts`, as JSON."),
+                    IDEMPOTENCY_KEY,
+                ),
                 answers={202: (Batch, "Accepted: every contact will end in exactly one state.")},
                 headers={
                     "Location": "Where the batch can be read.",
@@ -99,12 +103,8 @@ class BatchController(Controller):
         },
     )
     async def create(self, request: ApiRequest) -> Response[Batch]:
-        context, caller = context_of(request), request.auth
-        body = await read_json(request)
-        created = await create_batch(
-            context.pool, context.settings, caller, decode(body, _decoder), key=read_key(request, body)
-        )
-        return await answer_created(context.pool, caller, created)
+        created = await receive_batch(request)
+        return await answer_created(context_of(request).pool, request.auth, created)
 
     @get(
         "/",
@@ -207,33 +207,3 @@ def parse_batch_id(text: str) -> UUID:
         return UUID(text)
     except ValueError:
         raise NotFound("There is no such batch in this account.") from None
-
-
-async def read_json(request: ApiRequest) -> bytes:
-    """The body, if it says that it is JSON or says nothing. Raises UnsupportedMediaType."""
-    media_type = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-    if media_type != "application/json":
-        raise UnsupportedMediaType(f"Send application/json, not {media_type}.")
-    return await request.body()
-
-
-def read_key(request: ApiRequest, body: bytes, scope: str = "") -> Key | None:
-    """The Idempotency-Key that came with a body. Raises InvalidRequest."""
-    key = request.headers.get("idempotency-key")
-    if key is None:
-        return None
-    if not (0 < len(key) <= KEY_MAX and key.isascii() and key.isprintable()):
-        raise InvalidRequest(f"Idempotency-Key is 1 to {KEY_MAX} printable ASCII characters.")
-    return Key(key, sha256(body).digest(), scope)
-
-
-def decode(body: bytes, decoder: msgspec.json.Decoder[Body]) -> Body:
-    """Straight into its types. Raises InvalidRequest."""
-    if b"\\u0000" in body and _NUL.search(body):
-        raise InvalidRequest("The NUL character may not stand in any text.")
-    try:
-        return decoder.decode(body)
-    except msgspec.ValidationError as error:
-        raise InvalidRequest("The body does not have the right form.", errors=[decoding_error(error)]) from None
-    except msgspec.DecodeError as error:
-        raise InvalidRequest(f"The body is not JSON: {error}.") from None

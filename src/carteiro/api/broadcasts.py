@@ -7,7 +7,8 @@ from litestar import Controller, Response, get, post
 from litestar.params import FromPath, FromQuery
 
 from carteiro.api import pagination
-from carteiro.api.batches import IDEMPOTENCY_KEY, decode, one_of, read_json, read_key
+from carteiro.api.batches import IDEMPOTENCY_KEY, one_of
+from carteiro.api.bodies import decode, read_json, read_key
 from carteiro.api.context import ApiRequest, context_of
 from carteiro.api.operations import CURSOR, LIMIT, LimitQuery, Operation, Parameter
 from carteiro.api.schemas import Broadcast, Page, PostedBroadcast, Recipient

@@ -1,6 +1,7 @@
 """What the handlers share."""
 
-from dataclasses import dataclass
+import asyncio
+from dataclasses import dataclass, field
 from typing import Any
 
 from litestar import Request
@@ -16,6 +17,10 @@ ApiRequest = Request[Caller, Caller, Any]
 AnyRequest = Request[Any, Any, Any]
 
 
+UPLOADS_MAX = 4
+"""Batches that are streamed to one process at once: each takes up to about 150 MB."""
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     settings: Settings
@@ -23,6 +28,7 @@ class Context:
     directory: Directory
     revision: str
     """The schema revision that this release needs."""
+    uploads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(UPLOADS_MAX))
 
 
 def context_of(connection: ASGIConnection[Any, Any, Any, Any]) -> Context:

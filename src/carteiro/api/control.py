@@ -6,7 +6,8 @@ import msgspec
 from litestar import Controller, Response, post
 from litestar.params import FromPath
 
-from carteiro.api.batches import BATCH_ID, answer_created, parse_batch_id, read_json
+from carteiro.api.batches import BATCH_ID, answer_created, parse_batch_id
+from carteiro.api.bodies import read_json
 from carteiro.api.context import ApiRequest, context_of
 from carteiro.api.operations import Operation
 from carteiro.api.problems import decoding_error

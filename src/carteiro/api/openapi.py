@@ -84,7 +84,11 @@ def _operation(operation: Operation, schemas: Mapping[type, dict[str, Any]]) -> 
         content: dict[str, Any] = {"schema": schemas[operation.body]}
         if operation.example:
             content["example"] = operation.example
-        shown["requestBody"] = {"required": operation.body_required, "content": {JSON: content}}
+        streams = {
+            media_type: {"schema": {"type": "string", "description": told}}
+            for media_type, told in operation.streams.items()
+        }
+        shown["requestBody"] = {"required": operation.body_required, "content": {JSON: content, **streams}}
     elif operation.raw_body:
         shown["requestBody"] = {"required": True, "description": operation.raw_body, "content": {JSON: {"schema": {}}}}
     return shown

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from litestar.params import QueryParameter
 
-from carteiro.api.problems import UnsupportedMediaType
+from carteiro.api.problems import RequestTimeout, UnsupportedMediaType
 from carteiro.domain.errors import (
     Forbidden,
     InvalidRequest,
@@ -43,6 +43,8 @@ class Operation:
     """The type of the request's JSON."""
     body_required: bool = True
     """False: no body means the defaults."""
+    streams: Mapping[str, str] = field(default_factory=dict)
+    """Other media types that the body may have, with what they hold."""
     raw_body: str | None = None
     """What the body is, where it is not ours to describe."""
     answers: Mapping[int, tuple[type | None, str]]
@@ -64,6 +66,8 @@ class Operation:
             common.append(PayloadTooLarge)
         if self.body:
             common.append(UnsupportedMediaType)
+        if self.streams:
+            common.append(RequestTimeout)
         if any(parameter.place == "path" for parameter in self.parameters):
             common.append(NotFound)
         return tuple(dict.fromkeys([*common, *self.problems]))

@@ -29,10 +29,16 @@ class MethodNotAllowed(Problem):
     title = "This path does not take that method"
 
 
+class RequestTimeout(Problem):
+    status = 408
+    code = "request-timeout"
+    title = "The body did not come in time"
+
+
 class UnsupportedMediaType(Problem):
     status = 415
     code = "unsupported-media-type"
-    title = "The body must be JSON"
+    title = "The body has a form that this path does not take"
 
 
 FOUND_BY_THE_FRAMEWORK: dict[int, tuple[type[Problem], str]] = {
@@ -51,7 +57,7 @@ def problem_response(
     code: str,
     title: str,
     detail: str,
-    errors: list[dict[str, str]] | None = None,
+    errors: list[dict[str, Any]] | None = None,
     extra: Mapping[str, Any] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> Response[bytes]:
@@ -121,11 +127,12 @@ HANDLERS: ExceptionHandlersMap = {
 }
 
 
-def _shown(error: FieldError) -> dict[str, str]:
-    return {"pointer": error.pointer, "code": error.code, "detail": error.detail}
+def _shown(error: FieldError) -> dict[str, Any]:
+    line = {} if error.line is None else {"line": error.line}
+    return {"pointer": error.pointer, **line, "code": error.code, "detail": error.detail}
 
 
-def _parameter_errors(exception: ValidationException) -> list[dict[str, str]]:
+def _parameter_errors(exception: ValidationException) -> list[dict[str, Any]]:
     """What the framework says about query, path and header parameters, in our words for it."""
     found = exception.extra if isinstance(exception.extra, list) else []
     return [

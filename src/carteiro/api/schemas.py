@@ -441,6 +441,8 @@ class ErrorItem(msgspec.Struct, omit_defaults=True):
     code: str
     detail: str
     pointer: str | None = None
+    line: int | None = None
+    """Of a body that is read line by line, from 1; `pointer` is within it."""
     parameter: str | None = None
 
 

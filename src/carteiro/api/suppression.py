@@ -7,7 +7,7 @@ from litestar import Controller, delete, get, post
 from litestar.params import FromQuery, QueryParameter
 
 from carteiro.api import pagination
-from carteiro.api.batches import read_json
+from carteiro.api.bodies import read_json
 from carteiro.api.context import ApiRequest, context_of
 from carteiro.api.operations import CURSOR, LIMIT, LimitQuery, Operation, Parameter
 from carteiro.api.problems import decoding_error

@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 
 from carteiro.api import schemas
-from carteiro.domain import broadcasts, requests
+from carteiro.domain import broadcasts, contacts, requests
 
 _STRUCTS: dict[str, type[msgspec.Struct]] = {
     name: kind
-    for module in (schemas, requests, broadcasts)
+    for module in (schemas, requests, contacts, broadcasts)
     for name, kind in vars(module).items()
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 }
@@ -30,12 +30,15 @@ def add_descriptions(components: dict[str, dict[str, Any]]) -> None:
 
 
 def _told(struct: type[msgspec.Struct]) -> dict[str, str]:
-    """Member -> the string that follows its annotation in the source."""
-    tree = ast.parse(dedent(inspect.getsource(struct))).body[0]
-    assert isinstance(tree, ast.ClassDef)
+    """Member -> the string that follows its annotation in the source, or in a base's."""
     told = {}
-    for statement, following in zip(tree.body, tree.body[1:], strict=False):
-        match statement, following:
-            case ast.AnnAssign(target=ast.Name(id=member)), ast.Expr(value=ast.Constant(value=str() as words)):
-                told[member] = inspect.cleandoc(words)
+    for kind in reversed(struct.__mro__):
+        if not issubclass(kind, msgspec.Struct) or kind is msgspec.Struct:
+            continue
+        tree = ast.parse(dedent(inspect.getsource(kind))).body[0]
+        assert isinstance(tree, ast.ClassDef)
+        for statement, following in zip(tree.body, tree.body[1:], strict=False):
+            match statement, following:
+                case ast.AnnAssign(target=ast.Name(id=member)), ast.Expr(value=ast.Constant(value=str() as words)):
+                    told[member] = inspect.cleandoc(words)
     return told

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 import msgspec
 
 from carteiro.domain import phones
+from carteiro.domain.contacts import Row
 from carteiro.domain.errors import FieldError
 from carteiro.domain.lifecycle import BatchState, MessageState
 from carteiro.domain.phones import Phone
-from carteiro.domain.requests import Row
 from carteiro.domain.templates import GuardFailure, Template, forbidden_terms, render_parameters
 
 VARIABLES_MAX = 100

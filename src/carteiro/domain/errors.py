@@ -14,10 +14,12 @@ class FieldError:
     """One thing wrong with a request."""
 
     pointer: str
-    """JSON pointer into the request's body, for example /contacts/3/phone."""
+    """JSON pointer into the request's body, for example /contacts/3/phone; where there is a `line`, into that line."""
     code: str
     detail: str
     """What is wrong and how to mend it."""
+    line: int | None = None
+    """Of a body that is read line by line, from 1."""
 
 
 class Problem(Exception):

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from carteiro.domain import phones
+from carteiro.domain.contacts import MOST_NAMED
 from carteiro.domain.errors import FieldError, InvalidRequest
 from carteiro.domain.outcomes import Parsed
 from carteiro.domain.phones import Phone
-from carteiro.domain.requests import MOST_NAMED
 from carteiro.domain.suppression import COOL_DOWN_LONGEST_S, Scope, Source, StopWords, Word
 from carteiro.services.api_keys import Caller
 from carteiro.storage import batches

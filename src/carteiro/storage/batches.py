@@ -112,6 +112,27 @@ async def add_draft(conn: AsyncConnection[Any], draft: Draft) -> None:
     await conn.execute(SQL.add_draft, values)
 
 
+async def hold_draft(conn: AsyncConnection[Any], batch_id: UUID) -> bool:
+    """Keep the draft from being deleted while this transaction adds to it. False: it is gone."""
+    cursor = await conn.execute(SQL.hold_draft, {"batch_id": batch_id})
+    return await cursor.fetchone() is not None
+
+
+async def complete_draft(conn: AsyncConnection[Any], draft: Draft) -> None:
+    """What is known of a draft only when its last row was loaded: how many there are, their signature, and what was
+    left out.
+    """
+    await conn.execute(
+        SQL.complete_draft,
+        {
+            "id": draft.id,
+            "total": draft.total,
+            "request_signature": draft.request_signature,
+            "skipped": None if draft.skipped is None else Jsonb(draft.skipped),
+        },
+    )
+
+
 async def open_draft(conn: AsyncConnection[Any], batch_id: UUID, *, event: str, debited: int) -> bool:
     """Make the draft visible by `event` (opened or moderated). False: it is gone, or no draft any more."""
     cursor = await conn.execute(SQL.open, {"batch_id": batch_id, "event": event, "debited": debited})

@@ -86,11 +86,28 @@ async def find_among(
 
 
 async def find_in_batch(
-    conn: AsyncConnection[Any], batch_id: UUID, account_id: str, scopes: Sequence[Scope], *, at: datetime | None
+    conn: AsyncConnection[Any],
+    batch_id: UUID,
+    account_id: str,
+    scopes: Sequence[Scope],
+    *,
+    at: datetime | None,
+    first_seq: int = 1,
+    last_seq: int = 2**31 - 1,
 ) -> list[int]:
-    """The batch's messages whose contact is suppressed now and still will be at `at` (None: now), in order of seq."""
+    """Of these messages of a batch, as a rule all, those whose contact is suppressed now and still will be at `at`
+    (None: now), in order of seq.
+    """
     cursor = await conn.execute(
-        SQL.in_batch, {"batch_id": batch_id, "account_id": account_id, "scopes": list(scopes), "at": at}
+        SQL.in_batch,
+        {
+            "batch_id": batch_id,
+            "account_id": account_id,
+            "scopes": list(scopes),
+            "first_seq": first_seq,
+            "last_seq": last_seq,
+            "at": at,
+        },
     )
     return [seq for (seq,) in await cursor.fetchall()]
 

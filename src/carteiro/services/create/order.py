@@ -1,16 +1,18 @@
 """From a request to an order: everything that can be checked before anything is taken. No transaction, no locks."""
 
-from collections.abc import Awaitable, Callable, Collection, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
 from carteiro.domain.callbacks import check_callback_url
-from carteiro.domain.errors import Conflict, FieldError, Forbidden, InvalidRequest
-from carteiro.domain.requests import BatchRequest, OnInvalid, Row, Validated, request_signature, validate
-from carteiro.domain.templates import Category, GuardFailure, render_parameters
+from carteiro.domain.contacts import Row, Screened, Screening
+from carteiro.domain.errors import Conflict, FieldError, Forbidden
+from carteiro.domain.requests import BatchTerms, request_faults
+from carteiro.domain.templates import Category
 from carteiro.services.api_keys import Caller
 from carteiro.services.create.refusals import TemplateNotApproved, UnknownTemplate
 from carteiro.settings import Settings
@@ -20,6 +22,7 @@ from carteiro.storage.catalog import Service, Template
 from carteiro.storage.pool import Connection, Pool
 
 CONTACTS_MAX = 100_000
+"""Of a request that is in memory as a whole; more are streamed."""
 SCHEDULE_MAX = timedelta(days=365)
 EXPIRY_MAX = 2 * SCHEDULE_MAX
 
@@ -31,6 +34,7 @@ class Order:
     service: Service
     draft: Draft
     rows: list[Row]
+    """To be loaded; empty where they were loaded as they came."""
     starts_now: bool
     """Its messages need capacity at once: it neither is scheduled nor waits for moderation."""
     guarded: frozenset[int]
@@ -52,29 +56,98 @@ class Order:
         """Credits to take for it."""
         return self.draft.price
 
-    def capacity(self, suppressed: Collection[int]) -> int:
-        """Messages that need capacity at once, when those with these seqs are withdrawn."""
-        if not self.starts_now:
-            return 0
-        return self.draft.total - len(self.guarded.union(suppressed))
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What a request's terms are checked against, and its contacts after them."""
+
+    terms: BatchTerms
+    service: Service
+    template: Template
+    now: datetime
+    forbidden: tuple[str, ...]
+    """Words that the service refuses."""
+    callback_allow_private: bool
+
+    def faults(self) -> Iterator[FieldError]:
+        """What is wrong with the terms."""
+        terms = self.terms
+        yield from request_faults(terms, self.template.content, now=self.now, forbidden=self.forbidden)
+        yield from category_faults(self.service, self.template, "/template")
+        if terms.scheduled_at is not None and terms.scheduled_at > self.now + SCHEDULE_MAX:
+            yield FieldError("/scheduled_at", "too-far", f"Within {SCHEDULE_MAX.days} days.")
+        if terms.expires_at is not None and terms.expires_at > self.now + EXPIRY_MAX:
+            yield FieldError("/expires_at", "too-far", f"Within {EXPIRY_MAX.days} days.")
+        if terms.callback_url is not None:
+            wrong = check_callback_url(terms.callback_url, self.callback_allow_private)
+            if wrong:
+                yield FieldError("/callback_url", "bad-url", f"It {wrong}.")
+
+    def screening(self) -> Screening:
+        return Screening(self.template.content, self.terms.header, self.terms.on_invalid, self.forbidden)
+
+    def draft(self, *, total: int, request_signature: bytes, skipped: dict[str, Any] | None) -> Draft:
+        """Under a new id."""
+        terms, service, template = self.terms, self.service, self.template
+        return Draft(
+            id=uuid7(),
+            account_id=service.account_id,
+            billing_account_id=service.billing_account_id,
+            service_id=service.id,
+            total=total,
+            charge_rule=service.charge_rule,
+            template_name=template.name,
+            template_language=template.language,
+            template_signature=template.signature,
+            template_content=template.content,
+            header=terms.header,
+            request_signature=request_signature,
+            reference=terms.reference,
+            callback_url=terms.callback_url,
+            on_capacity=terms.on_capacity,
+            skipped=skipped,
+            max_attempts=terms.max_attempts,
+            scheduled_at=_utc(terms.scheduled_at),
+            expires_at=_utc(terms.expires_at),
+        )
+
+    def order(self, draft: Draft, screened: Screened) -> Order:
+        """`screened`: the rows that are not loaded yet."""
+        test_mode, scheduled_at = self.service.test_mode, self.terms.scheduled_at
+        return Order(
+            service=self.service,
+            draft=draft,
+            rows=screened.rows,
+            starts_now=not test_mode and (scheduled_at is None or scheduled_at <= self.now),
+            guarded=screened.guarded,
+            event="moderated" if test_mode else "opened",
+            allow_duplicate=self.terms.allow_duplicate,
+        )
 
 
-async def read_ground(pool: Pool, caller: Caller, request: BatchRequest) -> tuple[Service, Template]:
+async def read_ground(pool: Pool, settings: Settings, caller: Caller, terms: BatchTerms) -> Ground:
     """The service and the template that a request names.
 
     Raises Forbidden, Conflict, UnknownTemplate or TemplateNotApproved.
     """
-    name, language = request.template.name, request.template.language
+    name, language = terms.template.name, terms.template.language
     async with pool.connection() as conn:
-        service = await catalog.read_service(conn, request.service)
+        service = await catalog.read_service(conn, terms.service)
         if service is None or service.account_id != caller.account_id:
-            raise Forbidden(f"This account has no service {request.service}.")
+            raise Forbidden(f"This account has no service {terms.service}.")
         if not service.active:
             raise Conflict(f"The service {service.id} is not active.")
         if service.kind != "multibm":
             raise Conflict(f"The service {service.id} is of kind {service.kind}: it sends no batches.")
         template = await read_usable_template(conn, caller.account_id, name, language)
-    return service, template
+    return Ground(
+        terms,
+        service,
+        template,
+        datetime.now(UTC),
+        forbidden_terms_of(service, settings),
+        settings.callback_allow_private,
+    )
 
 
 async def read_usable_template(
@@ -92,32 +165,6 @@ async def read_usable_template(
     return template
 
 
-def make_order(request: BatchRequest, service: Service, template: Template, settings: Settings, now: datetime) -> Order:
-    """Raises InvalidRequest, naming what is wrong. Takes long for many contacts: run it in a thread."""
-    if len(request.contacts) > CONTACTS_MAX:
-        told = f"{CONTACTS_MAX:,} contacts at most in one request."
-        raise InvalidRequest(errors=[FieldError("/contacts", "too-many", told)])
-    if errors := list(_service_faults(request, service, template, settings, now)):
-        raise InvalidRequest(errors=errors)
-    validated = validate(
-        request,
-        template.content,
-        now=now,
-        min_size=service.min_batch_size,
-        forbidden=forbidden_terms_of(service, settings),
-    )
-    starts_now = not service.test_mode and (request.scheduled_at is None or request.scheduled_at <= now)
-    return Order(
-        service=service,
-        draft=_draft(request, service, template, validated),
-        rows=validated.rows,
-        starts_now=starts_now,
-        guarded=_guarded(request, template, validated.rows) if starts_now else frozenset(),
-        event="moderated" if service.test_mode else "opened",
-        allow_duplicate=request.allow_duplicate,
-    )
-
-
 def category_faults(service: Service, template: Template, pointer: str) -> Iterator[FieldError]:
     """Whether the service may send templates of that category. `pointer`: where the request names the template."""
     if service.category == Category.UTILITY and template.category == Category.MARKETING:
@@ -127,55 +174,6 @@ def category_faults(service: Service, template: Template, pointer: str) -> Itera
 def forbidden_terms_of(service: Service, settings: Settings) -> tuple[str, ...]:
     """The words that the service refuses in a message."""
     return settings.forbidden_utility_terms if service.category == Category.UTILITY else ()
-
-
-def _service_faults(
-    request: BatchRequest, service: Service, template: Template, settings: Settings, now: datetime
-) -> Iterator[FieldError]:
-    """What the request alone cannot tell."""
-    yield from category_faults(service, template, "/template")
-    if request.scheduled_at is not None and request.scheduled_at > now + SCHEDULE_MAX:
-        yield FieldError("/scheduled_at", "too-far", f"Within {SCHEDULE_MAX.days} days.")
-    if request.expires_at is not None and request.expires_at > now + EXPIRY_MAX:
-        yield FieldError("/expires_at", "too-far", f"Within {EXPIRY_MAX.days} days.")
-    if request.callback_url is not None:
-        wrong = check_callback_url(request.callback_url, settings.callback_allow_private)
-        if wrong:
-            yield FieldError("/callback_url", "bad-url", f"It {wrong}.")
-
-
-def _guarded(request: BatchRequest, template: Template, rows: list[Row]) -> frozenset[int]:
-    if request.on_invalid is OnInvalid.REJECT:
-        return frozenset()
-    return frozenset(
-        row.seq
-        for row in rows
-        if isinstance(render_parameters(template.content, row.placeholders, row.extra, request.header), GuardFailure)
-    )
-
-
-def _draft(request: BatchRequest, service: Service, template: Template, validated: Validated) -> Draft:
-    return Draft(
-        id=uuid7(),
-        account_id=service.account_id,
-        billing_account_id=service.billing_account_id,
-        service_id=service.id,
-        total=len(validated.rows),
-        charge_rule=service.charge_rule,
-        template_name=template.name,
-        template_language=template.language,
-        template_signature=template.signature,
-        template_content=template.content,
-        header=request.header,
-        request_signature=request_signature(service.account_id, request, validated.rows),
-        reference=request.reference,
-        callback_url=request.callback_url,
-        on_capacity=request.on_capacity,
-        skipped=validated.report(),
-        max_attempts=request.max_attempts,
-        scheduled_at=_utc(request.scheduled_at),
-        expires_at=_utc(request.expires_at),
-    )
 
 
 def _utc(at: datetime | None) -> datetime | None:

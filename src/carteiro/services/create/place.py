@@ -1,26 +1,24 @@
 """Place a batch: one transaction takes money and capacity for it, or replays the batch that is there already."""
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from uuid import UUID
 
+from carteiro.domain.contacts import Screened
 from carteiro.domain.errors import IdempotencyKeyReused, Unavailable
 from carteiro.domain.planning import Rotation
-from carteiro.domain.requests import BatchRequest
-from carteiro.domain.suppression import scopes_of
 from carteiro.services.api_keys import Caller
-from carteiro.services.create.drafts import discard_draft
-from carteiro.services.create.order import Order, make_order, read_ground
+from carteiro.services.create.load import Loader, Piece, load_piece, make_piece
+from carteiro.services.create.order import Order
 from carteiro.services.create.taking import debit, hold_capacity
 from carteiro.settings import Settings
-from carteiro.storage import batches, claims, idempotency, jobs, messages, suppression
+from carteiro.storage import batches, claims, idempotency, jobs
 from carteiro.storage.idempotency import Key
 from carteiro.storage.pool import Connection, Pool, retry_serialization, transact
 
-ROWS_UNDER_LOCK = 1_000
-"""Larger batches load their rows before they take the locks, into a draft that nobody sees."""
+ROWS_AT_ONCE = 1_000
+"""Larger batches load their rows in transactions of their own, into a draft that nobody sees."""
+ROWS_IN_PIECE = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,34 +29,40 @@ class Creation:
     replayed: bool
 
 
-async def create_batch(
-    pool: Pool, settings: Settings, caller: Caller, request: BatchRequest, *, key: Key | None = None
-) -> Creation:
-    """Accept a batch, or raise a Problem and leave nothing behind. Locks as `place_order`."""
-    if key is not None and (earlier := await find_under_key(pool, caller, key)) is not None:
-        return Creation(earlier, replayed=True)
-    service, template = await read_ground(pool, caller, request)
-    order = await asyncio.to_thread(make_order, request, service, template, settings, datetime.now(UTC))
-    return await place_order(pool, settings, caller, order, key)
-
-
 async def place_order(pool: Pool, settings: Settings, caller: Caller, order: Order, key: Key | None) -> Creation:
     """Accept an order of any door, or raise a Problem and leave nothing behind.
 
-    Locks, in this order: idempotency key, service, capacity meters, batch, account. Above ROWS_UNDER_LOCK the rows are
+    Locks, in this order: idempotency key, service, capacity meters, batch, account. Above ROWS_AT_ONCE the rows are
     loaded before, and a process killed in between leaves a draft, which the sweep collects.
     """
-    if len(order.rows) <= ROWS_UNDER_LOCK:
-        return await retry_serialization(lambda: _place(pool, settings, caller, order, key, loaded=None))
-    async with transact(pool) as conn:
-        suppressed = await _load(conn, caller, order)
-    placed: Creation | None = None
-    try:
-        placed = await retry_serialization(lambda: _place(pool, settings, caller, order, key, loaded=suppressed))
-    finally:
-        if placed is None or placed.replayed:
-            await discard_draft(pool, order.batch_id)
+    screened = Screened(order.rows, order.guarded)
+    if len(order.rows) <= ROWS_AT_ONCE:
+        piece = make_piece(order.draft, screened)
+        return await retry_serialization(lambda: _place(pool, settings, caller, order, key, piece, 0))
+    async with Loader(pool, caller, order.draft) as loader:
+        for start in range(0, len(order.rows), ROWS_IN_PIECE):
+            part = screened.cut(start, start + ROWS_IN_PIECE)
+            await loader.add(await asyncio.to_thread(make_piece, order.draft, part))
+        return await place_loaded(pool, settings, caller, order, key, loader)
+
+
+async def place_loaded(
+    pool: Pool, settings: Settings, caller: Caller, order: Order, key: Key | None, loader: Loader
+) -> Creation:
+    """Accept an order whose rows are loaded by now."""
+    idle = await loader.complete(order.draft)
+    placed = await retry_serialization(lambda: _place(pool, settings, caller, order, key, None, idle))
+    if placed.replayed:
+        await loader.discard()
     return placed
+
+
+async def is_used(pool: Pool, caller: Caller, name: str) -> bool:
+    """Whether an earlier request came with this Idempotency-Key; one that is being placed is waited for."""
+    key = Key(name, b"")
+    async with pool.connection() as conn:
+        await idempotency.lock_key(conn, caller.account_id, key)
+        return await idempotency.find_key(conn, caller.account_id, key) is not None
 
 
 async def find_under_key(pool: Pool, caller: Caller, key: Key) -> UUID | None:
@@ -82,40 +86,48 @@ async def _read_key(conn: Connection, caller: Caller, key: Key) -> UUID | None:
     return batch_id
 
 
-async def _load(conn: Connection, caller: Caller, order: Order) -> list[int]:
-    """Insert the draft with its rows, and withdraw those whose contact is suppressed; answers their seqs.
+class _Replayed(Exception):
+    """There is a batch already: whatever this transaction did is rolled back."""
 
-    Here and not when the draft is opened: of a large batch they may be many, and the locks are held then.
-    """
-    draft = order.draft
-    await batches.set_actor(conn, caller.actor)
-    await batches.add_draft(conn, draft)
-    await messages.load_messages(conn, draft.id, order.rows)
-    scopes = scopes_of(draft.template_content["category"])
-    suppressed = await suppression.find_in_batch(conn, draft.id, draft.account_id, scopes, at=draft.scheduled_at)
-    await suppression.withdraw(conn, draft.id, suppressed)
-    return suppressed
+    def __init__(self, batch_id: UUID) -> None:
+        super().__init__(batch_id)
+        self.batch_id = batch_id
 
 
 async def _place(
-    pool: Pool, settings: Settings, caller: Caller, order: Order, key: Key | None, *, loaded: Sequence[int] | None
+    pool: Pool, settings: Settings, caller: Caller, order: Order, key: Key | None, piece: Piece | None, idle: int
 ) -> Creation:
-    """`loaded` None: the rows are not inserted yet; else the seqs that were withdrawn when they were."""
-    async with transact(pool) as conn:
-        earlier = await _find_earlier(conn, settings, caller, order, key)
-        if earlier is not None:
-            return Creation(earlier, replayed=True)
-        suppressed = await _load(conn, caller, order) if loaded is None else loaded
-        await batches.set_actor(conn, caller.actor)
-        await hold_capacity(conn, settings, order.draft, Rotation(order.service.rotation), order.capacity(suppressed))
-        if not await batches.open_draft(conn, order.batch_id, event=order.event, debited=order.price):
-            raise Unavailable("The batch took too long to load.", retry_after_s=1)
-        if order.write_beside is not None:
-            await order.write_beside(conn)
-        await debit(conn, caller, order.draft)
-        if order.event == "opened":
-            await jobs.defer_pump(conn, order.service.id)
+    """`piece`: rows that are not loaded yet. They are inserted before the locks are taken, which nobody else notices:
+    the locks are held as long for any number of them. `idle`: rows that were loaded and take no capacity.
+    """
+    try:
+        async with transact(pool) as conn:
+            await batches.set_actor(conn, caller.actor)
+            if piece is not None:
+                await batches.add_draft(conn, order.draft)
+                idle = await load_piece(conn, order.draft, piece)
+            await _take(conn, settings, caller, order, key, order.draft.total - idle)
+    except _Replayed as replayed:
+        return Creation(replayed.batch_id, replayed=True)
     return Creation(order.batch_id, replayed=False)
+
+
+async def _take(
+    conn: Connection, settings: Settings, caller: Caller, order: Order, key: Key | None, required: int
+) -> None:
+    """Everything under the locks. Raises _Replayed, CapacityExhausted or InsufficientCredits."""
+    earlier = await _find_earlier(conn, settings, caller, order, key)
+    if earlier is not None:
+        raise _Replayed(earlier)
+    if order.starts_now:
+        await hold_capacity(conn, settings, order.draft, Rotation(order.service.rotation), required)
+    if not await batches.open_draft(conn, order.batch_id, event=order.event, debited=order.price):
+        raise Unavailable("The batch took too long to load.", retry_after_s=1)
+    if order.write_beside is not None:
+        await order.write_beside(conn)
+    await debit(conn, caller, order.draft)
+    if order.event == "opened":
+        await jobs.defer_pump(conn, order.service.id)
 
 
 async def _find_earlier(

@@ -12,6 +12,13 @@ VALUES (%(id)s, %(account_id)s, %(billing_account_id)s, %(service_id)s, %(priori
     %(request_signature)s, %(reference)s, %(callback_url)s, %(on_capacity)s, %(skipped)s, %(max_attempts)s,
     %(scheduled_at)s, %(expires_at)s, %(door)s, %(parent_batch_id)s, %(retry_base_s)s, %(follow_up)s)
 
+-- name: hold_draft
+SELECT id FROM batch WHERE id = %(batch_id)s AND status = 'draft' FOR KEY SHARE
+
+-- name: complete_draft
+UPDATE batch SET total = %(total)s, request_signature = %(request_signature)s, skipped = %(skipped)s
+WHERE id = %(id)s AND status = 'draft'
+
 -- name: open
 UPDATE batch b SET status = e.target, event = e.event, debited = %(debited)s
 FROM lifecycle_edge e

@@ -51,7 +51,7 @@ CROSS JOIN LATERAL (
         AND (s.until IS NULL OR s.until > greatest(now(), %(at)s::timestamptz))
     LIMIT 1
 ) listed
-WHERE m.batch_id = %(batch_id)s
+WHERE m.batch_id = %(batch_id)s AND m.seq BETWEEN %(first_seq)s AND %(last_seq)s
 ORDER BY m.seq
 
 -- name: withdraw

@@ -1,0 +1,123 @@
+"""A million contacts streamed, and what everybody else on the service notices of it."""
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any
+
+import httpx
+import psycopg
+
+from tests.benchmarks.bed import Bed, contacts
+
+CONTACTS = 1_000_000
+SMALL_PER_S = 50
+PIECE = 5_000
+CHUNK_BYTES = 256 * 1024
+SMALL_THREADS = 5
+
+
+@dataclass(frozen=True)
+class Streaming:
+    contacts: int
+    megabytes: float
+    seconds: float
+    """From the first byte to the 202."""
+    api_mb: float
+    """The API process's largest resident memory, ever."""
+    api_mb_before: float
+    small: int
+    """Batches of ten that others created on the same service meanwhile."""
+    small_p99_ms: float
+    lock_p99_ms: float
+    """How long somebody who wants the service's lock waits for it, meanwhile."""
+    lock_worst_ms: float
+
+
+def measure_streaming(bed: Bed) -> Streaming:
+    """One stream of CONTACTS, beside it SMALL_PER_S small batches a second, and somebody who asks for the lock all the
+    time.
+    """
+    before_mb = _peak_mb(bed.api.pid)
+    over = threading.Event()
+    waits_ms: list[float] = []
+    small_ms: list[float] = []
+    others = [
+        threading.Thread(target=_want_lock, args=(bed.dsn, over, waits_ms)),
+        *(threading.Thread(target=_create_small, args=(bed, over, small_ms, n)) for n in range(SMALL_THREADS)),
+    ]
+    for other in others:
+        other.start()
+    with TemporaryFile() as body:
+        for piece in ndjson(CONTACTS):
+            body.write(piece)
+        size = body.tell()
+        body.seek(0)
+        began_s = time.perf_counter()
+        headers = {"Authorization": f"Bearer {bed.key}", "Content-Type": "application/x-ndjson"}
+        chunks = iter(lambda: body.read(CHUNK_BYTES), b"")
+        answer = httpx.post(f"{bed.api_url}/api/v1/batches", content=chunks, headers=headers, timeout=300)
+        took_s = time.perf_counter() - began_s
+    over.set()
+    for other in others:
+        other.join()
+    if answer.status_code != 202 or answer.json()["total"] != CONTACTS:
+        raise RuntimeError(f"the stream was refused: {answer.status_code} {answer.text[:500]}")
+    return Streaming(
+        contacts=CONTACTS,
+        megabytes=size / 1e6,
+        seconds=took_s,
+        api_mb=_peak_mb(bed.api.pid),
+        api_mb_before=before_mb,
+        small=len(small_ms),
+        small_p99_ms=_p99(small_ms),
+        lock_p99_ms=_p99(waits_ms),
+        lock_worst_ms=max(waits_ms),
+    )
+
+
+def ndjson(n: int, first: int = 20_000_000, **fields: Any) -> Iterator[bytes]:
+    """A request of `n` contacts, in pieces."""
+    terms = {"service": "bench", "template": {"name": "bench", "language": "pt_BR"}, **fields}
+    yield json.dumps(terms).encode() + b"\n"
+    for start in range(0, n, PIECE):
+        made = contacts(min(PIECE, n - start), first + start)
+        yield "".join([f"{json.dumps(contact)}\n" for contact in made]).encode()
+
+
+def _want_lock(dsn: str, over: threading.Event, waits_ms: list[float]) -> None:
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        while not over.is_set():
+            began_s = time.perf_counter()
+            conn.execute("SELECT pg_advisory_xact_lock(hashtextextended('service:bench', 0))")
+            waits_ms.append((time.perf_counter() - began_s) * 1000)
+            time.sleep(0.002)
+
+
+def _create_small(bed: Bed, over: threading.Event, took_ms: list[float], number: int) -> None:
+    """A part of SMALL_PER_S batches of ten a second."""
+    pause_s = SMALL_THREADS / SMALL_PER_S
+    first = 40_000_000 + number * 1_000_000
+    headers = {"Authorization": f"Bearer {bed.key}"}
+    with httpx.Client(base_url=bed.api_url, headers=headers, timeout=60) as client:
+        terms = {"service": "bench", "template": {"name": "bench", "language": "pt_BR"}}
+        while not over.is_set():
+            began_s = time.perf_counter()
+            client.post("/api/v1/batches", json={**terms, "contacts": contacts(10, first)}).raise_for_status()
+            took_s = time.perf_counter() - began_s
+            took_ms.append(took_s * 1000)
+            first += 10
+            time.sleep(max(0.0, pause_s - took_s))
+
+
+def _peak_mb(pid: int) -> float:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM"))
+
+
+def _p99(values: list[float]) -> float:
+    return sorted(values)[len(values) * 99 // 100] if values else 0.0
