@@ -11,6 +11,7 @@ from jinja2 import Environment, StrictUndefined
 from tests.benchmarks.bed import LATENCY_MS, test_bed
 from tests.benchmarks.creation import measure_creation
 from tests.benchmarks.dispatch import IN_FLIGHT, MESSAGES, measure_floor, measure_ours
+from tests.benchmarks.streaming import SMALL_PER_S, measure_streaming
 
 PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 TEMPLATE = Path(__file__).parent / "page.md.j2"
@@ -22,6 +23,7 @@ def main() -> None:
         creation = measure_creation(bed)
         floors = [measure_floor(bed, processes) for processes in (1, 2)]
         rates = [measure_ours(bed, workers) for workers in (1, 2)]
+        streaming = measure_streaming(bed)
         settings = {name: bed.scalar(f"SHOW {name}") for name in SHOWN}
     template = Environment(undefined=StrictUndefined).from_string(TEMPLATE.read_text())
     text = template.render(
@@ -34,6 +36,8 @@ def main() -> None:
         messages=MESSAGES,
         in_flight=IN_FLIGHT,
         creation=creation,
+        streaming=streaming,
+        small_per_s=SMALL_PER_S,
         floors=floors,
         pairs=list(zip(rates, floors, strict=True)),
     )
