@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 from standardwebhooks import Webhook
 
+from carteiro.cli.demo.broadcast import FAILING, MEMBERS, WORDS, BroadcastEvidence, judge_broadcast
 from carteiro.cli.demo.contacts import DemoContact, make_contacts, read_csv, write_csv
 from carteiro.cli.demo.evidence import Evidence, judge
 from carteiro.cli.demo.screen import describe
+from carteiro.cli.demo.verdicts import judge_audit
 from tests.support.processes import Processes, running_processes
 
 SECRET = f"whsec_{base64.b64encode(b'x' * 32).decode()}"
@@ -28,6 +30,7 @@ def test_the_demo_keeps_every_promise(tmp_path: Path) -> None:
         assert demo.wait(180) == 0, demo.log_tail()
         told = demo.log()
     assert "100 of 100 sent; settled" in told
+    assert "broadcast      completed: 20 total, 19 sent, 19 delivered" in told
     assert "Every promise was kept" in told
     assert "FAILED" not in told
 
@@ -111,7 +114,6 @@ def truth(count: int = 100) -> Evidence:
         replay=batch,
         replay_marked=True,
         credits_after_replay=1_500 - count + failing,
-        breaches={"violation_counts": []},
     )
 
 
@@ -131,7 +133,7 @@ def callback(data: dict[str, Any], secret: str = SECRET) -> dict[str, Any]:
 
 
 def test_the_truth_has_no_problems() -> None:
-    assert [verdict.problems for verdict in judge(truth())] == [()] * 8
+    assert [verdict.problems for verdict in judge(truth())] == [()] * 7
 
 
 def _batch(evidence: Evidence, **changes: Any) -> Evidence:
@@ -172,8 +174,6 @@ LIES: dict[str, tuple[Callable[[Evidence], Evidence], str]] = {
     "a second batch": (lambda e: replace(e, replay={**e.replay, "id": "b2"}), "the same POST"),
     "an unmarked replay": (lambda e: replace(e, replay_marked=False), "the same POST"),
     "a second debit": (lambda e: replace(e, credits_after_replay=0), "the same POST"),
-    "a row in the audit": (lambda e: replace(e, breaches={"violation_counts": [{"batch_id": "b1"}]}), "audit clean"),
-    "no audit": (lambda e: replace(e, breaches={}), "audit clean"),
 }
 
 
@@ -182,3 +182,63 @@ def test_a_broken_promise_is_noticed(name: str) -> None:
     lie, promise = LIES[name]
     broken = [verdict.promise for verdict in judge(lie(truth())) if verdict.problems]
     assert any(promise in found for found in broken)
+
+
+def test_the_audit_must_be_there_and_empty() -> None:
+    assert judge_audit({"violation_counts": []}).problems == ()
+    assert judge_audit({"violation_counts": [{"batch_id": "b1"}]}).problems
+    assert judge_audit({}).problems
+
+
+def broadcast_truth() -> BroadcastEvidence:
+    posted = {"broadcast_id": "b2", "public_id": "p", "status": "queued", "total_recipients": len(MEMBERS)}
+    arrived = len(MEMBERS) - 1
+    return BroadcastEvidence(
+        posted=posted,
+        seen={
+            "status": "completed",
+            **{
+                "total": len(MEMBERS),
+                "pending": 0,
+                "sent": arrived,
+                "delivered": arrived,
+                "read": arrived,
+                "failed": 1,
+            },
+        },
+        recipients=[
+            {"phone": phone, "status": "failed", "error": {"code": "EC_1"}}
+            if phone == FAILING
+            else {"phone": phone, "status": "read", "error": None}
+            for phone in MEMBERS
+        ],
+        calls=[{"to": phone.removeprefix("+"), "placeholders": [WORDS]} for phone in MEMBERS],
+        replay=posted,
+        replay_marked=True,
+        allowed_elsewhere=False,
+    )
+
+
+def _seen(evidence: BroadcastEvidence, **changes: Any) -> BroadcastEvidence:
+    return replace(evidence, seen={**evidence.seen, **changes})
+
+
+BROADCAST_LIES: dict[str, tuple[Callable[[BroadcastEvidence], BroadcastEvidence], str]] = {
+    "a member forgotten": (lambda e: replace(e, calls=e.calls[1:]), "reached its 20"),
+    "a member twice": (lambda e: replace(e, calls=[*e.calls, e.calls[0]]), "reached its 20"),
+    "a stranger": (lambda e: replace(e, calls=[*e.calls, {**e.calls[0], "to": "5511981000090"}]), "reached its 20"),
+    "other words": (lambda e: replace(e, calls=[{**e.calls[0], "placeholders": []}, *e.calls[1:]]), "reached its 20"),
+    "one that goes on": (lambda e: _seen(e, status="sending"), "completed"),
+    "counts that do not sum": (lambda e: _seen(e, failed=2), "completed"),
+    "recipients that say otherwise": (lambda e: replace(e, recipients=e.recipients[1:]), "completed"),
+    "a second broadcast": (lambda e: replace(e, replay={**e.replay, "public_id": "q"}), "once more"),
+    "an unmarked replay": (lambda e: replace(e, replay_marked=False), "once more"),
+    "another team's group": (lambda e: replace(e, allowed_elsewhere=True), "another team"),
+}
+
+
+def test_broken_promises_of_a_broadcast_are_noticed() -> None:
+    assert [verdict.problems for verdict in judge_broadcast(broadcast_truth())] == [()] * 3
+    for name, (lie, promise) in BROADCAST_LIES.items():
+        broken = [verdict.promise for verdict in judge_broadcast(lie(broadcast_truth())) if verdict.problems]
+        assert any(promise in found for found in broken), name

@@ -19,6 +19,8 @@ POLL_S = 0.05
 ACCOUNT = "demo"
 SERVICE = "demo-utility"
 TEMPLATE = "order_update"
+DIRECTORY_SCHEMA = "demo_directory"
+"""Of demo/directory.sql."""
 KEY_VARIABLE = "SIMULATOR_API_KEY"
 """What the demo's catalog names; the simulator takes any key, and no real one is asked for."""
 CATALOG_SIMULATOR_URL = "http://127.0.0.1:9100"
@@ -46,6 +48,7 @@ class Stack:
         self.simulator_url = f"http://{HOST}:{simulator_port}"
         common = {
             "CARTEIRO_CALLBACK_ALLOW_PRIVATE": "true",
+            "CARTEIRO_DIRECTORY_SCHEMA": DIRECTORY_SCHEMA,
             KEY_VARIABLE: "any",
             "PYTHONUNBUFFERED": "1",
             **environment,
@@ -108,11 +111,18 @@ class Stack:
 
 
 def demo_catalog(simulator_url: str, *, daily_limit: int = 100) -> str:
-    """The catalog of `demo` and `up`: ten business managers with one sender each, at a simulator."""
+    """The catalog of `demo` and `up`, at a simulator: ten business managers with one sender each, and for broadcasts
+    one more.
+    """
     text = (files("carteiro.cli.demo") / "catalog.toml").read_text(encoding="utf-8")
     return text.replace(CATALOG_SIMULATOR_URL, simulator_url).replace(
         "daily_limit = 100\n", f"daily_limit = {daily_limit}\n"
     )
+
+
+def demo_directory() -> str:
+    """SQL of the directory that the demo's broadcasts go by."""
+    return (files("carteiro.cli.demo") / "directory.sql").read_text(encoding="utf-8")
 
 
 def free_port() -> int:

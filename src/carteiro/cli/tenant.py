@@ -1,15 +1,17 @@
-"""The demo's account in a database: catalog, credits, key."""
+"""The demo's account in a database: catalog, directory, credits, key."""
 
 from dataclasses import dataclass, field
 
-from carteiro.cli.stack import ACCOUNT
+from carteiro.cli.stack import ACCOUNT, demo_directory
 from carteiro.domain.errors import Unauthorized
 from carteiro.services import api_keys, audit
 from carteiro.services.accounts import grant_credits, read_callback_secret
 from carteiro.services.catalog import apply_catalog
 from carteiro.services.catalog.difference import Sign
-from carteiro.storage.pool import Pool, open_pool
+from carteiro.storage.pool import Pool, open_pool, transact
 
+OWNER = "ana"
+"""The person of the demo's directory on whose behalf the key speaks."""
 GRANT_CAUSE = "demo credits"
 SHOWN = 3
 
@@ -25,7 +27,7 @@ class Tenant:
 
 
 async def prepare(dsn: str, catalog: str, *, credits: int, kept_key: str | None = None) -> Tenant:
-    """Apply the catalog, grant the credits once, and make a key unless `kept_key` is still one of the account's.
+    """Apply the catalog, load the directory, grant the credits once, and make a key unless `kept_key` still is one.
 
     Raises ForeignCatalog, before anything is changed.
     """
@@ -35,9 +37,11 @@ async def prepare(dsn: str, catalog: str, *, credits: int, kept_key: str | None 
         if foreign:
             raise ForeignCatalog(", ".join(foreign[:SHOWN]) + (", ..." if len(foreign) > SHOWN else ""))
         await apply_catalog(pool, catalog)
+        async with transact(pool) as conn:
+            await conn.execute(demo_directory().encode())
         await grant_credits(pool, ACCOUNT, credits, cause=GRANT_CAUSE, actor="operator", once=True)
         if kept_key is None or not await _is_ours(pool, kept_key):
-            kept_key = await api_keys.create(pool, ACCOUNT, scopes=api_keys.SCOPES, name="demo")
+            kept_key = await api_keys.create(pool, ACCOUNT, scopes=api_keys.SCOPES, name="demo", owner_id=OWNER)
         return Tenant(kept_key, await read_callback_secret(pool, ACCOUNT))
 
 
@@ -49,6 +53,7 @@ async def examine(dsn: str) -> list[audit.Finding]:
 
 async def _is_ours(pool: Pool, key: str) -> bool:
     try:
-        return (await api_keys.authenticate(pool, key)).account_id == ACCOUNT
+        caller = await api_keys.authenticate(pool, key)
     except Unauthorized:
         return False
+    return (caller.account_id, caller.owner_id) == (ACCOUNT, OWNER)

@@ -147,5 +147,12 @@ curl -sS "{batches}?limit=1" {authorization}
 curl -sS {stack.simulator_url}/_sim/callbacks
 CARTEIRO_DATABASE_URL={shlex.quote(dsn)} {shlex.quote(str(program))} audit
 
+Send a broadcast to a group that the key's owner leads:
+
+curl -sS {stack.api_url}/api/v1/broadcasts \\
+  {authorization} \\
+  -H "Content-Type: application/json" \\
+  -d '{{"group_id": "customers", "template_name": "group_notice", "variables": {{"1": "Saturday, 9 h"}}}}'
+
 Ctrl-C ends everything.
 """

@@ -1,7 +1,7 @@
 """The demo's two views of the world: a client's, through the API, and the provider's, through the simulator."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import httpx
@@ -35,6 +35,27 @@ class Client:
 
     def read_batch(self, batch_id: str) -> dict[str, Any]:
         return _json(self._http.get(f"/batches/{batch_id}"))
+
+    def post_broadcast(self, body: Mapping[str, Any], *, idempotency_key: str) -> tuple[dict[str, Any], bool]:
+        """The answer, and whether the broadcast was there already."""
+        answer = self._http.post("/broadcasts", json=body, headers={"Idempotency-Key": idempotency_key})
+        return _json(answer), answer.headers.get("Idempotent-Replayed") == "true"
+
+    def may_broadcast(self, body: Mapping[str, Any]) -> bool:
+        """False: it was refused for want of permission."""
+        answer = self._http.post("/broadcasts", json=body)
+        if answer.status_code == httpx.codes.FORBIDDEN:
+            return False
+        _json(answer)
+        return True
+
+    def read_broadcast(self, id: str) -> dict[str, Any]:
+        return _json(self._http.get(f"/broadcasts/{id}"))
+
+    def read_recipients(self, id: str) -> list[dict[str, Any]]:
+        """The first two hundred."""
+        items: list[dict[str, Any]] = _json(self._http.get(f"/broadcasts/{id}/recipients?limit=200"))["items"]
+        return items
 
     def read_balance(self) -> int:
         return int(_json(self._http.get("/credits"))["balance"])

@@ -4,9 +4,8 @@ import asyncio
 import shutil
 import sys
 import tempfile
-import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import rich_click as click
@@ -14,21 +13,21 @@ from rich.console import Console
 
 from carteiro.cli import tenant
 from carteiro.cli.children import LogFolder, ending_on_signals
+from carteiro.cli.demo.batch import SENDERS, send_batch
+from carteiro.cli.demo.broadcast import send_broadcast
 from carteiro.cli.demo.client import Client, Provider, Refused
-from carteiro.cli.demo.contacts import make_contacts, read_csv, write_csv
-from carteiro.cli.demo.evidence import Evidence, judge
 from carteiro.cli.demo.screen import Screen
+from carteiro.cli.demo.stage import Stage
+from carteiro.cli.demo.verdicts import Verdict, judge_audit
 from carteiro.cli.stack import Stack, StackError, demo_catalog, free_port, without_settings
 from carteiro.embedded import ClusterError, throwaway_cluster
 from carteiro.storage.migrations import migrate
 
-SENDERS = 10
+STEPS: tuple[Callable[[Stage], list[Verdict]], ...] = (send_batch, send_broadcast)
+"""What is done and judged, one after the other; what all of it left in the audit is judged last."""
 WORKERS = 2
 CONTACTS = 1_000
 CREDITS = 1_500
-PATIENCE_S = 120.0
-CALLBACK_PATIENCE_S = 30.0
-POLL_S = 0.2
 ENVIRONMENT = {
     # An answer that is lost on a busy machine should not hold up the demo for the usual three minutes.
     "CARTEIRO_CALL_TIMEOUT_S": "10",
@@ -46,7 +45,7 @@ ENVIRONMENT = {
     help=f"How many to write to: a multiple of {SENDERS}.",
 )
 def demo(count: int) -> None:
-    """Send a batch through a simulated provider, on a Postgres of its own, and check every promise.
+    """Send a batch and a broadcast through a simulated provider, on a Postgres of its own, and check every promise.
 
     Everything is started for it and ended with it; nothing leaves this machine. Exits 1 naming what failed.
     """
@@ -89,9 +88,12 @@ def _run(screen: Screen, folder: Path, count: int) -> bool:
             environment={**without_settings(), **ENVIRONMENT},
         )
         with stack.ended_afterwards():
-            evidence = _send(screen, stack, dsn, folder, count)
-            screen.show_result(evidence)
-            verdicts = judge(evidence)
+            stage = _prepare(screen, stack, dsn, folder, count)
+            verdicts = [verdict for step in STEPS for verdict in step(stage)]
+            findings = asyncio.run(tenant.examine(dsn))
+            verdicts.append(judge_audit({finding.view: finding.rows for finding in findings}))
+            stage.client.close()
+            stage.provider.close()
             screen.show_verdicts(verdicts)
     kept = not any(verdict.problems for verdict in verdicts)
     screen.say()
@@ -101,65 +103,27 @@ def _run(screen: Screen, folder: Path, count: int) -> bool:
     return kept
 
 
-def _send(screen: Screen, stack: Stack, dsn: str, folder: Path, count: int) -> Evidence:
+def _prepare(screen: Screen, stack: Stack, dsn: str, folder: Path, count: int) -> Stage:
     # These two can start on an empty database, and take a while.
     stack.simulator.start()
     stack.api.start()
     _, revision = migrate(dsn)
     catalog = demo_catalog(stack.simulator_url, daily_limit=count // SENDERS)
     owner = asyncio.run(tenant.prepare(dsn, catalog, credits=CREDITS))
-    screen.step(f"schema at revision {revision}; catalog of {SENDERS} business managers applied; key and credits given")
+    screen.step(f"schema at revision {revision}; catalog and directory are there; key and credits given")
     for worker in stack.workers:
         worker.start()
     stack.wait_ready()
     screen.step(f"API, {len(stack.workers)} workers and the simulator run")
-
-    write_csv(folder / "contacts.csv", make_contacts(count))
-    contacts = read_csv(folder / "contacts.csv")
-    client, provider = Client(stack.api_url, owner.key), Provider(stack.simulator_url)
-    credits_before = client.read_balance()
-    post = {"callback_url": stack.callback_url, "idempotency_key": "demo-1"}
-    began_s = time.monotonic()
-    batch, _ = client.post_batch(contacts, **post)
-    took_ms = (time.monotonic() - began_s) * 1000
-    screen.step(f"a CSV of {count:,} contacts was posted, and accepted in {took_ms:.0f} ms: batch {batch['id']}")
-
-    batch = _watch(screen, stack, client, batch["id"])
-    stack.wait_until(provider.read_callbacks, CALLBACK_PATIENCE_S, "the callback arrives")
-    credits_after = client.read_balance()
-    replay, replay_marked = client.post_batch(contacts, **post)
-    evidence = Evidence(
-        contacts=contacts,
-        senders=SENDERS,
-        credits_before=credits_before,
-        credits_after=credits_after,
-        batch=client.read_batch(batch["id"]),
-        calls=provider.read_calls(),
-        callbacks=provider.read_callbacks(),
+    return Stage(
+        screen=screen,
+        stack=stack,
+        client=Client(stack.api_url, owner.key),
+        provider=Provider(stack.simulator_url),
+        folder=folder,
+        count=count,
         callback_secret=owner.callback_secret,
-        replay=replay,
-        replay_marked=replay_marked,
-        credits_after_replay=client.read_balance(),
-        breaches={finding.view: finding.rows for finding in asyncio.run(tenant.examine(dsn))},
     )
-    client.close()
-    provider.close()
-    return evidence
-
-
-def _watch(screen: Screen, stack: Stack, client: Client, batch_id: str) -> dict[str, Any]:
-    """Show the batch until it is settled. Raises StackError after PATIENCE_S, or when a process ends."""
-    deadline = time.monotonic() + PATIENCE_S
-    with screen.progress() as progress:
-        while True:
-            batch = client.read_batch(batch_id)
-            progress.show(batch)
-            if batch["settled_at"] is not None:
-                return batch
-            stack.check_alive()
-            if time.monotonic() >= deadline:
-                raise StackError(f"the batch is not settled after {PATIENCE_S:g} s: {batch}")
-            time.sleep(POLL_S)
 
 
 def _version(dsn: str) -> str:

@@ -1,4 +1,4 @@
-"""What the demo is judged by: everything that its client, the provider and the audit saw, and what has to be true."""
+"""What the demo's batch is judged by: everything that its client and the provider saw, and what has to be true."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,10 +8,8 @@ from typing import Any
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from carteiro.cli.demo.contacts import DemoContact
+from carteiro.cli.demo.verdicts import Verdict, judge_by, some
 from carteiro.domain.lifecycle import BatchState
-
-SHOWN = 3
-"""Examples of one problem."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +21,7 @@ class Evidence:
     batch: Mapping[str, Any]
     """As the API shows it in the end."""
     calls: Sequence[Mapping[str, Any]]
-    """What arrived at the simulator, one a message."""
+    """What arrived at the simulator of it, one a message."""
     callbacks: Sequence[Mapping[str, Any]]
     """What was posted to the callback address: headers and body."""
     callback_secret: str = field(repr=False)
@@ -31,17 +29,9 @@ class Evidence:
     """The answer to the same POST once more."""
     replay_marked: bool
     credits_after_replay: int
-    breaches: Mapping[str, Sequence[Any]]
-    """Rows of every violation view, by its name."""
 
     def per_sender(self) -> Counter[str]:
         return Counter(call["sender"] for call in self.calls if call["accepted"])
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    promise: str
-    problems: tuple[str, ...]
 
 
 def judge(evidence: Evidence) -> list[Verdict]:
@@ -55,9 +45,8 @@ def judge(evidence: Evidence) -> list[Verdict]:
         ("debited = charged + refunded, and the balance says the same", _money),
         ("one callback, and its signature is right", _callback),
         ("the same POST once more: the same batch, and no second debit", _replay),
-        (f"audit clean: {len(evidence.breaches)} views of broken promises, all empty", _audit),
     ]
-    return [Verdict(promise, tuple(find(evidence))) for promise, find in promises]
+    return judge_by(promises, evidence)
 
 
 def _sent(evidence: Evidence) -> Iterator[str]:
@@ -76,10 +65,10 @@ def _senders(evidence: Evidence) -> Iterator[str]:
 def _phones(evidence: Evidence) -> Iterator[str]:
     wanted = {contact.address: contact for contact in evidence.contacts}
     got = Counter(call["to"] for call in evidence.calls if call["accepted"])
-    yield from _some("more than once", [phone for phone, count in got.items() if count > 1])
-    yield from _some("never", sorted(wanted.keys() - got.keys()))
-    yield from _some("uninvited", sorted(got.keys() - wanted.keys()))
-    yield from _some(
+    yield from some("more than once", [phone for phone, count in got.items() if count > 1])
+    yield from some("never", sorted(wanted.keys() - got.keys()))
+    yield from some("uninvited", sorted(got.keys() - wanted.keys()))
+    yield from some(
         "with words of others",
         [
             call["to"]
@@ -136,16 +125,3 @@ def _replay(evidence: Evidence) -> Iterator[str]:
         yield "the answer is not marked as a replay"
     if evidence.credits_after_replay != evidence.credits_after:
         yield f"the balance went from {evidence.credits_after} to {evidence.credits_after_replay}"
-
-
-def _audit(evidence: Evidence) -> Iterator[str]:
-    if not evidence.breaches:
-        yield "there are no views"
-    for view, rows in evidence.breaches.items():
-        yield from _some(view, rows)
-
-
-def _some(what: str, found: Sequence[object]) -> Iterator[str]:
-    if found:
-        rest = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
-        yield f"{what}: {', '.join(map(str, found[:SHOWN]))}{rest}"

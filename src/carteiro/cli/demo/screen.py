@@ -11,7 +11,8 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from carteiro.cli.demo.evidence import Evidence, Verdict
+from carteiro.cli.demo.evidence import Evidence
+from carteiro.cli.demo.verdicts import Verdict
 
 PLAIN_EVERY_S = 1.0
 SENT_STATES = ("sent", "delivered", "seen", "failed")
