@@ -34,6 +34,8 @@ ROUTES = {
     ("/livez", "get"),
     ("/readyz", "get"),
     ("/webhooks/infobip/{token}", "post"),
+    ("/webhooks/whatsapp-status", "get"),
+    ("/webhooks/whatsapp-status", "post"),
 }
 
 

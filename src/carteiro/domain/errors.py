@@ -59,6 +59,12 @@ class Unauthorized(Problem):
         super().__init__(detail, headers={"WWW-Authenticate": "Bearer"})
 
 
+class NotGenuine(Problem):
+    status = 401
+    code = "not-genuine"
+    title = "The request cannot be shown to come from the provider"
+
+
 class InsufficientCredits(Problem):
     status = 402
     code = "insufficient-credits"

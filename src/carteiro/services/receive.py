@@ -1,9 +1,9 @@
 """Receipts: stored raw and answered at once, merged into their messages afterwards."""
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from itertools import groupby
 from uuid import UUID
 
@@ -11,13 +11,14 @@ import structlog
 from psycopg import InterfaceError, OperationalError
 
 from carteiro.domain.lifecycle import MessageState
-from carteiro.domain.outcomes import Fact, FactKind, Parsed, message_key
-from carteiro.domain.standing import TemplateState
+from carteiro.domain.outcomes import Fact, FactKind, ForeignFact, Parsed, message_key
 from carteiro.domain.suppression import StopWords
 from carteiro.services.finalise import fold_tallies
+from carteiro.services.owners import Owners, find_owners
 from carteiro.services.suppression import Heard, hear, note_heard
-from carteiro.services.sync import note_notices
-from carteiro.storage import receipts
+from carteiro.services.sync import ask_soon, note_accounts, note_notices
+from carteiro.storage import aliases, receipts
+from carteiro.storage.aliases import Alias, Waiting
 from carteiro.storage.facts import merge_facts
 from carteiro.storage.pool import Connection, Pool, retry_serialization, transact
 from carteiro.storage.receipts import Known, Payload, Receipt, Result
@@ -29,6 +30,8 @@ Parse = Callable[[bytes], Parsed]
 
 NO_STOP_WORDS = StopWords()
 SEQ_MAX = 2**31 - 1
+ALIAS_WAIT_S = 3600.0
+"""How long a receipt waits for its message to become known (the sweep looks by the same time)."""
 DETAIL_MAX = 200
 """Characters of foreign text that a row keeps; the whole body is kept beside it."""
 
@@ -39,25 +42,34 @@ async def store_payload(pool: Pool, provider: str, token: str, body: bytes) -> b
         return await receipts.store_payload(conn, provider, token, body)
 
 
+async def store_posted(pool: Pool, provider: str, body: bytes) -> None:
+    """The same of a provider that has one address for everybody: whose it is says each item."""
+    async with pool.connection() as conn:
+        await receipts.store_posted(conn, provider, body)
+
+
 async def apply_payloads(
     pool: Pool, parser_of: Callable[[str], Parse], *, stop_words: StopWords = NO_STOP_WORDS, limit: int = 200
 ) -> int:
     """Merge up to `limit` waiting payloads, oldest first, in one transaction; how many were taken. 0: none is left.
 
-    `parser_of` gives the reader of a provider's bodies, or raises LookupError. Any number of appliers may run at once.
-    Locks: inbox rows (skipping locked ones), batches in order of id (FOR KEY SHARE), messages in order of seq, rows of
-    the suppression list, templates' copies.
+    With them goes what had waited for its message to become known. `parser_of` gives the reader of a provider's bodies,
+    or raises LookupError. Any number of appliers may run at once.
+    Locks: inbox and waiting rows (skipping locked ones), batches in order of id (FOR KEY SHARE), messages in order of
+    seq, rows of the suppression list, templates' copies, senders.
     """
 
     async def attempt() -> tuple[int, set[UUID]]:
         async with transact(pool) as conn:
             payloads = await receipts.take_payloads(conn, limit=limit)
-            if not payloads:
+            waiting = await aliases.take_waiting(conn, wait_s=ALIAS_WAIT_S, limit=limit)
+            if not payloads and not waiting:
                 return 0, set()
-            told = await _apply(conn, payloads, parser_of, stop_words)
+            told = await _apply(conn, payloads, waiting, parser_of, stop_words)
             await receipts.record_receipts(conn, told)
             await receipts.clear_inbox(conn, payloads)
-        return len(payloads), {row.batch_id for row in told if row.batch_id and row.result is Result.APPLIED}
+        taken = len(payloads) + len(waiting)
+        return taken, {row.batch_id for row in told if row.batch_id and row.result is Result.APPLIED}
 
     taken, touched = await retry_serialization(attempt)
     if touched:
@@ -86,54 +98,137 @@ class _Item:
         return Receipt(self.payload, result, fact.kind, fact.batch_id, fact.seq, fact.at, fact.code, detail)
 
 
+@dataclass(frozen=True, slots=True)
+class _Whose:
+    """Whose the batches of this transaction are, and whose the numbers that things were told under."""
+
+    batches: Mapping[UUID, str]
+    owners: Owners
+
+    def may_tell(self, fact: Fact, known: Known) -> bool:
+        """Whether the message may be spoken of under that number: its sender's, or another of its account's.
+
+        Another, because a refusal that was none may have been followed by a second call, by another sender.
+        """
+        if fact.via is None or fact.via == known.number:
+            return True
+        return self.batches[fact.batch_id] in self.owners.numbers.get(fact.via, ())
+
+
 async def _apply(
-    conn: Connection, payloads: Iterable[Payload], parser_of: Callable[[str], Parse], stop_words: StopWords
+    conn: Connection,
+    payloads: Iterable[Payload],
+    waiting: Sequence[Waiting],
+    parser_of: Callable[[str], Parse],
+    stop_words: StopWords,
 ) -> list[Receipt]:
     told: list[Receipt] = []
-    items: list[_Item] = []
-    heard: list[Heard] = []
-    notices: dict[str, list[TemplateState]] = defaultdict(list)
+    read: list[tuple[Payload, Parsed]] = []
     for payload in payloads:
         try:
-            parsed = _parse(payload, parser_of)
+            read.append((payload, _parse(payload, parser_of)))
         except Exception as error:
             log.warning("payload_unreadable", payload_id=payload.id, error=type(error).__name__)
             told.append(Receipt(payload, Result.MALFORMED, "payload", detail=type(error).__name__))
-            continue
+    resolved = await _resolve(conn, read, waiting, told)
+    owners = await find_owners(conn, [*(parsed for _, parsed in read), Parsed(facts=tuple(i.fact for i in resolved))])
+    items: list[_Item] = []
+    heard: list[Heard] = []
+    for payload, parsed in read:
         told += [Receipt(payload, Result.ORPHAN, "item", detail=_clean(key)) for key in parsed.orphans]
         told += [Receipt(payload, Result.MALFORMED, "item")] * parsed.malformed
         told += [Receipt(payload, Result.IGNORED, "item")] * parsed.ignored
-        if payload.account_id is not None:
-            of_contacts = list(hear(payload.account_id, payload.received_at, parsed, stop_words))
-            told += [_receipt_of(payload, one) for one in of_contacts]
-            heard += of_contacts
-            notices[payload.account_id] += parsed.templates
-            told += [
-                Receipt(payload, Result.APPLIED, "template", at=state.at, code=state.word) for state in parsed.templates
-            ]
-        for fact in parsed.facts:
-            if fact.followup:
-                told.append(Receipt(payload, Result.IGNORED, fact.kind, fact.batch_id, fact.seq, fact.at, fact.code))
-            elif 0 < fact.seq <= SEQ_MAX:
-                items.append(_Item(payload, _cleaned(fact)))
-            else:
-                key = message_key(fact.batch_id, fact.seq)
-                told.append(Receipt(payload, Result.ORPHAN, fact.kind, fact.batch_id, detail=key))
+        of_contacts = list(hear(partial(owners.accounts_of, payload), payload.received_at, parsed, stop_words))
+        told += [_receipt_of(payload, one) for one in of_contacts]
+        heard += of_contacts
+        items += [_Item(payload, _cleaned(fact)) for fact in parsed.facts]
+    for item in [*items, *resolved]:
+        if item.fact.followup:
+            told.append(item.receipt(Result.IGNORED))
+        elif not 0 < item.fact.seq <= SEQ_MAX:
+            key = message_key(item.fact.batch_id, item.fact.seq)
+            told.append(Receipt(item.payload, Result.ORPHAN, item.fact.kind, item.fact.batch_id, detail=key))
+    items = [item for item in [*items, *resolved] if not item.fact.followup and 0 < item.fact.seq <= SEQ_MAX]
     items.sort(key=_place)
-    batches = await receipts.share_batches(conn, sorted({item.fact.batch_id for item in items}))
-    told += [item.receipt(Result.ORPHAN, "no such batch") for item in items if item.fact.batch_id not in batches]
-    told += await _merge_apart(conn, [item for item in items if item.fact.batch_id in batches])
+    whose = _Whose(await receipts.share_batches(conn, sorted({item.fact.batch_id for item in items})), owners)
+    told += [item.receipt(Result.ORPHAN, "no such batch") for item in items if item.fact.batch_id not in whose.batches]
+    told += await _merge_apart(conn, [item for item in items if item.fact.batch_id in whose.batches], whose)
     await note_heard(conn, heard)
-    for account_id in sorted(notices):
-        await note_notices(conn, account_id, notices[account_id])
+    for payload, parsed in sorted(read, key=lambda one: (one[0].account_id or "", one[0].id)):
+        told += await _note_standing(conn, payload, parsed, owners)
+    return told
+
+
+async def _resolve(
+    conn: Connection, read: Sequence[tuple[Payload, Parsed]], waiting: Sequence[Waiting], told: list[Receipt]
+) -> list[_Item]:
+    """The facts that name their message by the provider's id. What is not known yet waits; what has waited too long is
+    told as an orphan.
+    """
+    fresh = [(payload, _cleaned_foreign(fact)) for payload, parsed in read for fact in parsed.foreign]
+    again = [(Payload(one.payload_id, one.received_at, None, None, b""), one.fact) for one in waiting]
+    known = await aliases.find(conn, sorted({fact.provider_id for _, fact in [*fresh, *again]}))
+    await aliases.keep_waiting(
+        conn,
+        [Waiting(fact, payload.received_at, payload.id) for payload, fact in fresh if fact.provider_id not in known],
+    )
+    told += [
+        Receipt(payload, Result.ORPHAN, fact.kind, at=fact.at, code=fact.code, detail="no message has that id")
+        for payload, fact in again
+        if fact.provider_id not in known
+    ]
+    return [
+        _Item(payload, _named(fact, known[fact.provider_id]))
+        for payload, fact in [*fresh, *again]
+        if fact.provider_id in known
+    ]
+
+
+def _named(fact: ForeignFact, alias: Alias) -> Fact:
+    return Fact(
+        alias.batch_id,
+        alias.seq,
+        fact.kind,
+        fact.at,
+        fact.provider_id,
+        fact.code,
+        fact.failure,
+        followup=alias.followup,
+        via=fact.via,
+    )
+
+
+async def _note_standing(conn: Connection, payload: Payload, parsed: Parsed, owners: Owners) -> list[Receipt]:
+    """Apply what a payload says of templates and accounts; of those that are none of ours it is told as an orphan."""
+
+    def is_ours(account: str | None) -> bool:
+        return payload.account_id is not None or account in owners.managers
+
+    templates = [state for state in parsed.templates if is_ours(state.account)]
+    accounts = [state for state in parsed.accounts if is_ours(state.account)]
+    notices = [notice for notice in parsed.notices if is_ours(notice.account)]
+    told = [Receipt(payload, Result.APPLIED, "template", at=state.at, code=state.word) for state in templates]
+    told += [
+        Receipt(
+            payload, Result.APPLIED if notice.syncs else Result.IGNORED, notice.kind, at=notice.at, code=notice.word
+        )
+        for notice in notices
+    ]
+    strangers = [("template", state.at) for state in parsed.templates if state not in templates]
+    strangers += [(notice.kind, notice.at) for notice in parsed.notices if notice not in notices]
+    told += [Receipt(payload, Result.ORPHAN, kind, at=at, detail="no account of ours") for kind, at in strangers]
+    await note_notices(conn, payload.account_id, templates)
+    await note_accounts(conn, accounts)
+    if any(notice.syncs for notice in notices):
+        await ask_soon(conn)
     return told
 
 
 def _receipt_of(payload: Payload, heard: Heard) -> Receipt:
     """That a contact told something, never what or who."""
-    if heard.unknown_contact:
-        return Receipt(payload, Result.ORPHAN, heard.kind, at=heard.at, detail="no phone of the contact")
-    return Receipt(payload, Result.APPLIED if heard.word else Result.IGNORED, heard.kind, at=heard.at)
+    if heard.stranger is not None:
+        return Receipt(payload, Result.ORPHAN, heard.kind, at=heard.at, detail=heard.stranger)
+    return Receipt(payload, Result.APPLIED if heard.words else Result.IGNORED, heard.kind, at=heard.at)
 
 
 def _parse(payload: Payload, parser_of: Callable[[str], Parse]) -> Parsed:
@@ -142,13 +237,13 @@ def _parse(payload: Payload, parser_of: Callable[[str], Parse]) -> Parsed:
     return parser_of(payload.provider)(payload.body)
 
 
-async def _merge_apart(conn: Connection, items: Sequence[_Item]) -> list[Receipt]:
+async def _merge_apart(conn: Connection, items: Sequence[_Item], whose: _Whose) -> list[Receipt]:
     """Merge; what cannot be written is found by halving, and recorded as malformed on its own."""
     if not items:
         return []
     try:
         async with conn.transaction():
-            return await _merge(conn, items)
+            return await _merge(conn, items, whose)
     except (OperationalError, InterfaceError):
         raise  # the database's trouble, not the payload's
     except Exception as error:
@@ -157,24 +252,24 @@ async def _merge_apart(conn: Connection, items: Sequence[_Item]) -> list[Receipt
             log.warning("receipt_unusable", payload_id=payload.id, error=name)
             return [Receipt(payload, Result.MALFORMED, fact.kind, fact.batch_id, fact.seq, detail=name)]
     middle = len(items) // 2
-    return await _merge_apart(conn, items[:middle]) + await _merge_apart(conn, items[middle:])
+    return await _merge_apart(conn, items[:middle], whose) + await _merge_apart(conn, items[middle:], whose)
 
 
-async def _merge(conn: Connection, items: Sequence[_Item]) -> list[Receipt]:
+async def _merge(conn: Connection, items: Sequence[_Item], whose: _Whose) -> list[Receipt]:
     told: list[Receipt] = []
     for batch_id, group in groupby(items, key=lambda item: item.fact.batch_id):
-        told += await _merge_batch(conn, batch_id, list(group))
+        told += await _merge_batch(conn, batch_id, list(group), whose)
     return told
 
 
-async def _merge_batch(conn: Connection, batch_id: UUID, items: Sequence[_Item]) -> list[Receipt]:
+async def _merge_batch(conn: Connection, batch_id: UUID, items: Sequence[_Item], whose: _Whose) -> list[Receipt]:
     known = await receipts.lock_messages(conn, batch_id, sorted({item.fact.seq for item in items}))
     told: list[Receipt] = []
     heard: list[Fact] = []
     earliest: dict[tuple[int, FactKind], datetime] = {}
     for item in items:
         fact = item.fact
-        result, detail = _judge(known.get(fact.seq), fact, earliest)
+        result, detail = _judge(known.get(fact.seq), fact, earliest, whose)
         if result is Result.APPLIED:
             earliest[fact.seq, fact.kind] = fact.at
         if result in (Result.APPLIED, Result.REPEATED):
@@ -186,11 +281,13 @@ async def _merge_batch(conn: Connection, batch_id: UUID, items: Sequence[_Item])
 
 
 def _judge(
-    known: Known | None, fact: Fact, earliest: dict[tuple[int, FactKind], datetime]
+    known: Known | None, fact: Fact, earliest: dict[tuple[int, FactKind], datetime], whose: _Whose
 ) -> tuple[Result, str | None]:
     """What one fact is to its message, given the earlier ones of this transaction in `earliest`."""
     if known is None:
         return Result.ORPHAN, "no such message"
+    if not whose.may_tell(fact, known):
+        return Result.ORPHAN, "told under a number of another account"
     if known.status == MessageState.UNSENT:
         return Result.LATE, None
     if not known.claimed:
@@ -207,8 +304,11 @@ def _place(item: _Item) -> tuple[UUID, int, int]:
 def _cleaned(fact: Fact) -> Fact:
     if not fact.provider_id and not fact.code:
         return fact
-    provider_id, code = _clean(fact.provider_id), _clean(fact.code)
-    return Fact(fact.batch_id, fact.seq, fact.kind, fact.at, provider_id, code, fact.failure)
+    return replace(fact, provider_id=_clean(fact.provider_id), code=_clean(fact.code))
+
+
+def _cleaned_foreign(fact: ForeignFact) -> ForeignFact:
+    return replace(fact, provider_id=_clean(fact.provider_id) or "", code=_clean(fact.code))
 
 
 def _clean(text: str | None) -> str | None:

@@ -1,7 +1,7 @@
 """The suppression list of an account: who is put on it and taken off, by clients and by the contacts themselves."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -37,12 +37,14 @@ class Checked:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """One thing that a contact told. `word` None: nothing that we act on, or (`unknown_contact`) nobody we know."""
+    """One thing that a contact told. No `words`: nothing that we act on, or (`stranger`) it cannot be said whose."""
 
     kind: str
     at: datetime | None
-    word: Word | None = None
-    unknown_contact: bool = False
+    words: tuple[Word, ...] = ()
+    """One for each account that it concerns."""
+    stranger: str | None = None
+    """Which of the two is not known."""
 
 
 async def suppress(pool: Pool, caller: Caller, given: Sequence[str], *, scope: Scope, reason: str | None = None) -> int:
@@ -111,29 +113,44 @@ async def forget_lapsed(pool: Pool) -> int:
     return forgotten
 
 
-def hear(account_id: str, received_at: datetime, parsed: Parsed, stop_words: StopWords) -> Iterator[Heard]:
-    """What the contacts told in one payload, one answer an item. What they wrote goes no further than here."""
+def hear(
+    accounts_of: Callable[[str | None], Sequence[str]], received_at: datetime, parsed: Parsed, stop_words: StopWords
+) -> Iterator[Heard]:
+    """What the contacts told in one payload, one answer an item. What they wrote goes no further than here.
+
+    `accounts_of` gives the accounts that a number of ours, as the provider names it, sends for.
+    """
     for inbound in parsed.inbound:
         at = inbound.at or received_at
         if inbound.text not in stop_words:
             yield Heard("inbound", at)
-        elif (key := _identity(inbound.phone)) is None:
-            yield Heard("inbound", at, unknown_contact=True)
-        else:
-            yield Heard("inbound", at, Word(account_id, key, Scope.ALL, Source.INBOUND, at, "stop word"))
+            continue
+        key, accounts = _identity(inbound.phone), accounts_of(inbound.sender)
+        words = tuple(
+            Word(account, key, Scope.ALL, Source.INBOUND, at, "stop word") for account in accounts if key is not None
+        )
+        yield Heard("inbound", at, words, _stranger(key, accounts))
     for told in parsed.preferences:
         at = told.at or received_at
-        if (key := _identity(told.phone)) is None:
-            yield Heard("preference", at, unknown_contact=True)
-        else:
-            reason = "stop" if told.stop else "resume"
-            word = Word(account_id, key, Scope.MARKETING, Source.PREFERENCE, at, reason, told.stop)
-            yield Heard("preference", at, word)
+        key, accounts = _identity(told.phone), accounts_of(told.sender)
+        reason = "stop" if told.stop else "resume"
+        words = tuple(
+            Word(account, key, Scope.MARKETING, Source.PREFERENCE, at, reason, told.stop)
+            for account in accounts
+            if key is not None
+        )
+        yield Heard("preference", at, words, _stranger(key, accounts))
+
+
+def _stranger(key: int | None, accounts: Sequence[str]) -> str | None:
+    if key is None:
+        return "no phone of the contact"
+    return None if accounts else "no number of ours"
 
 
 async def note_heard(conn: Connection, heard: Sequence[Heard]) -> None:
     """Write down what follows from it, in the caller's transaction."""
-    await storage.note_words(conn, [told.word for told in heard if told.word])
+    await storage.note_words(conn, [word for told in heard for word in told.words])
 
 
 def _identity(digits: str | None) -> int | None:

@@ -11,7 +11,7 @@ from datetime import datetime
 
 import structlog
 
-from carteiro.domain.standing import SenderState, TemplateState, portfolio_tier
+from carteiro.domain.standing import AccountState, SenderState, TemplateState, portfolio_tier
 from carteiro.providers.contract import Provider, StatesUnreadable
 from carteiro.services.dispatch.dispatcher import ProviderFor
 from carteiro.services.dispatch.waking import wake_waiting
@@ -80,19 +80,42 @@ async def sync_now(pool: Pool, settings: Settings, provider_for: ProviderFor) ->
     return report
 
 
-async def note_notices(conn: Connection, account_id: str, notices: Sequence[TemplateState]) -> None:
-    """Apply what a webhook to this account says of templates. Locks their rows.
+async def note_notices(conn: Connection, account_id: str | None, notices: Sequence[TemplateState]) -> None:
+    """Apply what a webhook says of templates. Locks their rows. `account_id` None: each says whose account it is.
 
     Where it cannot be told whose template it is, because names recur, the provider is asked at once.
     """
     for state in notices:
-        managers = await sync.managers_of_notice(conn, account_id, state)
+        if account_id is not None:
+            managers = await sync.managers_of_notice(conn, account_id, state)
+        else:
+            accounts = [state.account] if state.account else []
+            managers = [bm for of in (await sync.managers_of_accounts(conn, accounts)).values() for bm in of]
         if state.at is None or not managers:
             await sync.make_due(conn)
             continue
         for manager in managers:
             for change in await sync.note_templates(conn, manager, [state], state.at):
                 log.info("template_notice", changes=list(_template_lines(manager, change)))
+
+
+async def note_accounts(conn: Connection, states: Sequence[AccountState]) -> None:
+    """Apply what a webhook says of whole accounts: their senders are stopped, for a time where it has an end, or may
+    send again. Locks the senders.
+    """
+    for state in sorted(states, key=lambda state: (state.at, state.account)):
+        if state.until is not None:
+            await sync.wait_account(conn, state.account, state.until, word=state.word)
+            continue
+        senders = await sync.senders_of_account(conn, state.account, state.at)
+        told = [SenderState(sender, state.word, state.standing) for sender in senders]
+        for change in await sync.note_senders(conn, told, state.at):
+            log.info("account_notice", changes=list(_sender_lines(change)))
+
+
+async def ask_soon(conn: Connection) -> None:
+    """Something changed at a provider: the next sync is due at once."""
+    await sync.make_due(conn)
 
 
 async def _sync_connection(

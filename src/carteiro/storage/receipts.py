@@ -17,7 +17,9 @@ SQL = load("receipts")
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """One stored request body. `provider` and `account_id` are None when its service is gone."""
+    """One stored request body. `provider` is None when its service is gone, `account_id` also when it came to an
+    address that is everybody's.
+    """
 
     id: int
     received_at: datetime
@@ -63,6 +65,8 @@ class Known:
     claimed: bool
     """It was in a claim at least once: only then can it have been sent."""
     at: Mapping[FactKind, datetime]
+    number: str | None = None
+    """The provider's own name of the sender that it was claimed for last, where it has one."""
 
 
 async def store_payload(conn: AsyncConnection[Any], provider: str, token: str, body: bytes) -> bool:
@@ -71,24 +75,39 @@ async def store_payload(conn: AsyncConnection[Any], provider: str, token: str, b
     return cursor.rowcount == 1
 
 
+async def store_posted(conn: AsyncConnection[Any], provider: str, body: bytes) -> None:
+    """Keep a body of a provider that has one address for everybody, and put it into the inbox."""
+    await conn.execute(SQL.store_posted, {"provider": provider, "body": body})
+
+
+async def read_numbers(conn: AsyncConnection[Any], numbers: Sequence[str]) -> dict[str, list[str]]:
+    """The accounts that send from each of these numbers, which the provider names; unknown ones are left out."""
+    if not numbers:
+        return {}
+    cursor = await conn.execute(SQL.numbers, {"numbers": list(numbers)})
+    return dict(await cursor.fetchall())
+
+
 async def take_payloads(conn: AsyncConnection[Any], *, limit: int) -> list[Payload]:
     """The oldest payloads of the inbox, locked; those locked by others are left out."""
     cursor = await conn.execute(SQL.take_payloads, {"limit": limit})
     return [Payload(*row) for row in await cursor.fetchall()]
 
 
-async def share_batches(conn: AsyncConnection[Any], batch_ids: Sequence[UUID]) -> set[UUID]:
-    """Lock the batches FOR KEY SHARE, in order of id; answers those that exist."""
+async def share_batches(conn: AsyncConnection[Any], batch_ids: Sequence[UUID]) -> dict[UUID, str]:
+    """Lock the batches FOR KEY SHARE, in order of id; answers those that exist, each with its account."""
     cursor = await conn.execute(SQL.share_batches, {"batch_ids": list(batch_ids)})
-    return {batch_id for (batch_id,) in await cursor.fetchall()}
+    return dict(await cursor.fetchall())
 
 
 async def lock_messages(conn: AsyncConnection[Any], batch_id: UUID, seqs: Sequence[int]) -> dict[int, Known]:
     """Lock messages of one batch in order of seq and read what is known; seqs that do not exist are left out."""
     cursor = await conn.execute(SQL.lock_messages, {"batch_id": batch_id, "seqs": list(seqs)})
     return {
-        seq: Known(status, claimed, {kind: at for kind, at in zip(FactKind, times, strict=True) if at is not None})
-        for seq, status, claimed, *times in await cursor.fetchall()
+        seq: Known(
+            status, claimed, {kind: at for kind, at in zip(FactKind, times, strict=True) if at is not None}, number
+        )
+        for seq, status, claimed, number, *times in await cursor.fetchall()
     }
 
 

@@ -156,6 +156,27 @@ async def managers_of_notice(conn: AsyncConnection[Any], account_id: str, state:
     return [manager for (manager,) in await cursor.fetchall()]
 
 
+async def managers_of_accounts(conn: AsyncConnection[Any], accounts: Sequence[str]) -> dict[str, list[str]]:
+    """The business managers whose senders belong to each of these accounts of the provider's; unknown ones are left
+    out.
+    """
+    if not accounts:
+        return {}
+    cursor = await conn.execute(SQL.managers_of_accounts, {"accounts": list(accounts)})
+    return dict(await cursor.fetchall())
+
+
+async def senders_of_account(conn: AsyncConnection[Any], account: str, at: datetime) -> list[str]:
+    """Its senders, but not those about which the provider was asked after `at`."""
+    cursor = await conn.execute(SQL.senders_of_account, {"account": account, "at": at})
+    return [sender for (sender,) in await cursor.fetchall()]
+
+
+async def wait_account(conn: AsyncConnection[Any], account: str, until: datetime, *, word: str) -> None:
+    """Nothing is sent with the account's senders until then. Locks them in order of id."""
+    await conn.execute(SQL.wait_account, {"account": account, "until": until, "word": word})
+
+
 async def read_unlimited(conn: AsyncConnection[Any]) -> list[tuple[str, str]]:
     """(business manager, why) of each whose daily limit is not known."""
     cursor = await conn.execute(SQL.unlimited)

@@ -9,26 +9,39 @@ WITH stored AS (
 )
 INSERT INTO receipt_inbox (payload_id, received_at) SELECT id, received_at FROM stored
 
+-- name: store_posted
+-- Of a provider that has one address for everybody.
+WITH stored AS (
+    INSERT INTO receipt_payload (provider, body) VALUES (%(provider)s, %(body)s) RETURNING id, received_at
+)
+INSERT INTO receipt_inbox (payload_id, received_at) SELECT id, received_at FROM stored
+
+-- name: numbers
+SELECT s.provider_ref, array_agg(a.account_id ORDER BY a.account_id)
+FROM sender s JOIN sender_account a ON a.sender_id = s.id
+WHERE s.provider_ref = ANY(%(numbers)s::text[])
+GROUP BY s.provider_ref
+
 -- name: take_payloads
 -- Oldest first; what another applier has taken is skipped. The time leads to the payload's partition.
 WITH taken AS MATERIALIZED (
     SELECT payload_id, received_at FROM receipt_inbox ORDER BY payload_id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 )
-SELECT p.id, p.received_at, s.provider, s.account_id, p.body
+SELECT p.id, p.received_at, coalesce(p.provider, s.provider), s.account_id, p.body
 FROM taken t
 JOIN receipt_payload p ON p.received_at = t.received_at AND p.id = t.payload_id
 LEFT JOIN service s ON s.id = p.service_id
 ORDER BY p.id
 
 -- name: share_batches
-SELECT id FROM batch WHERE id = ANY(%(batch_ids)s::uuid[]) ORDER BY id FOR KEY SHARE
+SELECT id, account_id FROM batch WHERE id = ANY(%(batch_ids)s::uuid[]) ORDER BY id FOR KEY SHARE
 
 -- name: lock_messages
-SELECT seq, status, claim_id IS NOT NULL, seen_at, delivered_at, failed_at, assumed_at, sent_at, gave_up_at
-FROM message
-WHERE batch_id = %(batch_id)s AND seq = ANY(%(seqs)s::int[])
-ORDER BY seq
-FOR UPDATE
+SELECT m.seq, m.status, m.claim_id IS NOT NULL, s.provider_ref, m.seen_at, m.delivered_at, m.failed_at, m.assumed_at, m.sent_at, m.gave_up_at
+FROM message m LEFT JOIN sender s ON s.id = m.sender_id
+WHERE m.batch_id = %(batch_id)s AND m.seq = ANY(%(seqs)s::int[])
+ORDER BY m.seq
+FOR UPDATE OF m
 
 -- name: record_receipts
 INSERT INTO receipt (received_at, payload_id, batch_id, seq, kind, at, code, result, detail)

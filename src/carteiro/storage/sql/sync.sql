@@ -96,5 +96,20 @@ SELECT business_manager_id FROM named
 WHERE provider_template_id = %(template_id)s OR (provider_template_id IS NULL AND (SELECT count(*) FROM named) = 1)
 ORDER BY business_manager_id
 
+-- name: managers_of_accounts
+SELECT waba_id, array_agg(DISTINCT business_manager_id ORDER BY business_manager_id) FROM sender
+WHERE waba_id = ANY(%(accounts)s::text[])
+GROUP BY waba_id
+
+-- name: senders_of_account
+-- Not those that the provider was asked about since: its answer is younger than the notice.
+SELECT id FROM sender WHERE waba_id = %(account)s AND (synced_at IS NULL OR synced_at <= %(at)s) ORDER BY id
+
+-- name: wait_account
+WITH told AS MATERIALIZED (
+    SELECT id FROM sender WHERE waba_id = %(account)s ORDER BY id FOR NO KEY UPDATE
+)
+UPDATE sender s SET wait_until = greatest(s.wait_until, %(until)s), wait_reason = %(word)s FROM told WHERE s.id = told.id
+
 -- name: unlimited
 SELECT business_manager_id, why FROM audit.unlimited_managers ORDER BY business_manager_id
