@@ -84,6 +84,10 @@ class Settings:
     unknown_give_up_after_s: float = _setting(
         169_200.0, "an outcome still unknown after this time is given up, visibly; inside the 48 h of the log"
     )
+    group_link_retry_base_s: float = _setting(
+        60.0, "a group link that did not leave waits this, times its attempt (8 at most), and up to a tenth more"
+    )
+    reminder_deadline_s: float = _setting(10.0, "within this a reminder is sent, or it is not sent at all")
     sweep_interval_s: float = _setting(1.0, "pause between two sweeps, which re-derive all work from the tables")
     assume_delivered_after_s: float = _setting(86_400.0, "a sent message without a receipt counts as delivered then")
 
@@ -97,6 +101,10 @@ class Settings:
     retention_receipts_days: float = _setting(90.0, "how long receipts are kept, raw and merged", minimum=7)
     retention_audit_days: float = _setting(
         90.0, "how long the history of messages, and what was called back, is kept", minimum=7
+    )
+
+    group_link_retention_days: float = _setting(
+        30.0, "how long group links and reminders are kept after their settlement, and their references", minimum=1
     )
 
     signature_ttl_s: float = _setting(300.0, "an equal batch within this time is answered with the first one")

@@ -373,6 +373,7 @@ async def test_what_lies_beside_goes_in_slices(pool: Pool, monkeypatch: pytest.M
         "returns": 1,
         "aliases": 1,
         "pair_waits": 1,
+        "group_links": 0,
         "idempotency_keys": 5,
         "signatures": 1,
         "callbacks": 1,

@@ -13,6 +13,7 @@ from carteiro.api.context import Context
 from carteiro.api.control import ControlController
 from carteiro.api.credits import SpendingController
 from carteiro.api.documentation import DocumentationController
+from carteiro.api.group_links import GroupLinkController
 from carteiro.api.health import HealthController
 from carteiro.api.openapi import build_document
 from carteiro.api.problems import HANDLERS
@@ -34,6 +35,7 @@ def create_app(settings: Settings, pool: Pool, directory: Directory) -> ASGIApp:
             BatchController,
             BroadcastController,
             ControlController,
+            GroupLinkController,
             SpendingController,
             SuppressionController,
         ],

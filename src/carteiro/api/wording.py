@@ -7,12 +7,13 @@ from typing import Any
 
 import msgspec
 
+from carteiro.api import group_links as group_link_schemas
 from carteiro.api import schemas
-from carteiro.domain import broadcasts, contacts, requests
+from carteiro.domain import broadcasts, contacts, group_links, requests
 
 _STRUCTS: dict[str, type[msgspec.Struct]] = {
     name: kind
-    for module in (schemas, requests, contacts, broadcasts)
+    for module in (schemas, requests, contacts, broadcasts, group_link_schemas, group_links)
     for name, kind in vars(module).items()
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct)
 }

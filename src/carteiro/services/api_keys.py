@@ -30,12 +30,14 @@ SCOPES = (
     "batches:read",
     "broadcast:send",
     "broadcast:read",
+    "group-link:send",
+    "group-link:read",
     "capacity:read",
     "credits:read",
     "suppressions:write",
     "suppressions:read",
 )
-IMPLIED_BY = {"broadcast:read": "broadcast:send"}
+IMPLIED_BY = {"broadcast:read": "broadcast:send", "group-link:read": "group-link:send"}
 """Scope -> another one that is enough for it: who sends may look at what came of it."""
 
 

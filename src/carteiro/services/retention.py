@@ -35,6 +35,10 @@ SLICES = 50
 """Of each kind in one run; the next run goes on."""
 
 
+KEPT_LIKE = {"callbacks": "events", "group_links": "group_links"}
+"""Whose age counts for what is pruned: that of messages, unless it stands here."""
+
+
 @dataclass(slots=True)
 class RetentionReport:
     dropped: list[str] = field(default_factory=list)
@@ -143,7 +147,7 @@ def _again(leftover: Leftover, decided: Sequence[Leftover]) -> Leftover:
 
 async def _prune(conn: Connection, settings: Settings, report: RetentionReport) -> None:
     for what in PRUNED:
-        keep_s = _keep_s(settings, "events" if what == "callbacks" else "messages")
+        keep_s = _keep_s(settings, KEPT_LIKE.get(what, "messages"))
         rows = SLICE_ROWS
         for _ in range(SLICES):
             if rows < SLICE_ROWS:
@@ -157,5 +161,7 @@ def _keep_s(settings: Settings, kind: str) -> float:
         "messages": settings.retention_messages_days,
         "events": settings.retention_audit_days,
         "receipts": settings.retention_receipts_days,
+        # A link is shown with its message, and must not outlive it.
+        "group_links": min(settings.group_link_retention_days, settings.retention_messages_days),
     }
     return days[kind] * DAY_S

@@ -17,6 +17,10 @@ Row = dict[str, Any]
 """Column -> value; a sender also has `accounts`, a sorted list of account ids."""
 
 
+class UnknownService(LookupError):
+    """There is no service of this id."""
+
+
 @dataclass(frozen=True, slots=True)
 class Service:
     """What creating a batch needs to know of its service."""
@@ -73,12 +77,19 @@ async def read_broadcast_service(conn: AsyncConnection[Any], account_id: str) ->
         return await cursor.fetchone()
 
 
+async def read_group_link_service(conn: AsyncConnection[Any], account_id: str, flow: str) -> Service | None:
+    """The account's active service of kind group_link for this flow, else the one for both."""
+    async with conn.cursor(row_factory=args_row(Service)) as cursor:
+        await cursor.execute(SQL.group_link_service, {"account_id": account_id, "flow": flow})
+        return await cursor.fetchone()
+
+
 async def read_connection(conn: AsyncConnection[Any], service_id: str) -> tuple[str, str, str]:
-    """(provider, base URL, name of the variable with the provider's key). Raises LookupError for an unknown service."""
+    """(provider, base URL, name of the variable with the provider's key). Raises UnknownService."""
     cursor = await conn.execute(SQL.connection, {"service_id": service_id})
     row = await cursor.fetchone()
     if row is None:
-        raise LookupError(f"there is no service {service_id}")
+        raise UnknownService(f"there is no service {service_id}")
     return row[0], row[1], row[2]
 
 

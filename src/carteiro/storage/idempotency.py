@@ -37,6 +37,12 @@ async def put_key(conn: AsyncConnection[Any], account_id: str, key: Key, batch_i
     await conn.execute(SQL.put_key, {**names, "request_hash": key.request_hash, "batch_id": batch_id})
 
 
+async def drop_key(conn: AsyncConnection[Any], account_id: str, key: Key, batch_id: UUID) -> None:
+    """Forget the key, if it is still this batch's."""
+    names = {"account_id": account_id, "scope": key.scope, "key": key.key}
+    await conn.execute(SQL.drop_key, {**names, "batch_id": batch_id})
+
+
 async def claim_signature(
     conn: AsyncConnection[Any], account_id: str, signature: bytes, batch_id: UUID, *, ttl_s: float
 ) -> UUID:

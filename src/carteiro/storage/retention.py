@@ -123,7 +123,17 @@ async def is_dropped(conn: AsyncConnection[Any], batch_id: UUID) -> bool:
     return bool(row and row[0])
 
 
-PRUNED = ("claims", "returns", "aliases", "pair_waits", "idempotency_keys", "signatures", "callbacks", "jobs")
+PRUNED = (
+    "claims",
+    "returns",
+    "aliases",
+    "pair_waits",
+    "group_links",
+    "idempotency_keys",
+    "signatures",
+    "callbacks",
+    "jobs",
+)
 """What `prune` knows, in the order in which it goes."""
 
 

@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
+from carteiro.storage.catalog import UnknownService
 from carteiro.storage.jobs import CHORE_QUEUE, PUMP_QUEUE, app
 
 log = structlog.get_logger(__name__)
@@ -22,9 +23,15 @@ duties = Duties()
 
 
 @app.task(name="pump", queue=PUMP_QUEUE, retry=False)
-async def pump(service_id: str) -> None:
+async def pump(service_id: object = None, **surplus: object) -> None:
+    """A job that names no service is dropped: whatever there is to do, the sweep asks for it again."""
+    if not isinstance(service_id, str) or not service_id or surplus:
+        log.warning("job_dropped", task="pump", reason="it names no service")
+        return
     try:
         await duties.pump(service_id)
+    except UnknownService:
+        log.warning("job_dropped", task="pump", reason="there is no such service")
     except Exception:
         log.exception("pump_failed", service_id=service_id)
 

@@ -70,7 +70,8 @@ class ServiceEntry(Strict, frozen=True):
     kind: Literal["multibm", "broadcast", "group_link"] = "multibm"
     flow: Literal["personal", "business"] | None = None
     category: Literal["UTILITY", "MARKETING", "AUTHENTICATION"] = "UTILITY"
-    charge_rule: Literal["sent_only", "full", "free"] = "sent_only"
+    charge_rule: Literal["sent_only", "full", "free"] | None = None
+    """Unless it is said: sent_only for batches, free for the other doors."""
     min_batch_size: Positive = 1
     rotation: Literal["round_robin", "quality_first"] = "round_robin"
     test_mode: bool = False
@@ -78,7 +79,8 @@ class ServiceEntry(Strict, frozen=True):
     active: bool = True
 
     def row(self) -> Row:
-        return _renamed(self, account="account_id")
+        charge_rule = self.charge_rule or ("sent_only" if self.kind == "multibm" else "free")
+        return _renamed(self, account="account_id") | {"charge_rule": charge_rule}
 
 
 class ManagerEntry(Strict, frozen=True):

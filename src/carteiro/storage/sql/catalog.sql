@@ -125,6 +125,15 @@ WHERE s.account_id = %(account_id)s AND s.kind = 'broadcast' AND s.active
 ORDER BY s.id
 LIMIT 1
 
+-- name: group_link_service
+-- The one for this flow before the one for both.
+SELECT s.id, s.account_id, coalesce(a.bills_to, a.id), s.category, s.charge_rule, s.min_batch_size, s.rotation, s.test_mode,
+    s.active, s.kind
+FROM service s JOIN account a ON a.id = s.account_id
+WHERE s.account_id = %(account_id)s AND s.kind = 'group_link' AND s.active AND (s.flow = %(flow)s OR s.flow IS NULL)
+ORDER BY s.flow NULLS LAST, s.id
+LIMIT 1
+
 -- name: connection
 SELECT provider, base_url, api_key_env FROM service WHERE id = %(service_id)s
 

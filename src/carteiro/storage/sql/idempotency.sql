@@ -10,6 +10,9 @@ SELECT request_hash, batch_id FROM idempotency_key WHERE account_id = %(account_
 INSERT INTO idempotency_key (account_id, scope, key, request_hash, batch_id)
 VALUES (%(account_id)s, %(scope)s, %(key)s, %(request_hash)s, %(batch_id)s)
 
+-- name: drop_key
+DELETE FROM idempotency_key WHERE account_id = %(account_id)s AND scope = %(scope)s AND key = %(key)s AND batch_id = %(batch_id)s
+
 -- name: claim_signature
 -- Taken by the first, kept until it expires; a batch that was cancelled or failed gives it up.
 INSERT INTO batch_signature AS s (account_id, signature, batch_id, expires_at)

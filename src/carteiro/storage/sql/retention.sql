@@ -111,6 +111,19 @@ WITH old AS MATERIALIZED (
 )
 DELETE FROM batch_signature s USING old WHERE s.account_id = old.account_id AND s.signature = old.signature
 
+-- name: prune_group_links
+-- With the references that point to them.
+WITH old AS MATERIALIZED (
+    SELECT g.batch_id, g.account_id, b.reference FROM group_link g JOIN batch b ON b.id = g.batch_id
+    WHERE b.settled_at < clock_timestamp() - make_interval(secs => %(keep_s)s)
+    ORDER BY g.batch_id LIMIT %(n)s
+    FOR UPDATE OF g SKIP LOCKED
+), keys AS (
+    DELETE FROM idempotency_key k USING old
+    WHERE k.account_id = old.account_id AND k.scope = 'group-link' AND k.key = old.reference AND k.batch_id = old.batch_id
+)
+DELETE FROM group_link g USING old WHERE g.batch_id = old.batch_id
+
 -- name: prune_callbacks
 WITH old AS MATERIALIZED (
     SELECT id FROM callback
