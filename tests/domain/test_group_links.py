@@ -13,7 +13,6 @@ from carteiro.domain.group_links import (
     template_faults,
     url_suffix,
 )
-from carteiro.domain.requests import TemplateName
 from carteiro.domain.templates import Button, ButtonType, Category, Header, HeaderType, Template
 from tests.support.group_links import LINK, link_request
 
@@ -39,7 +38,6 @@ def test_a_valid_one() -> None:
         ({"name": "  "}, ("/name", "blank")),
         ({"group_link": "http://chat.whatsapp.com/x"}, ("/group_link", "not-https")),
         ({"group_link": "https://a b"}, ("/group_link", "not-https")),
-        ({"template": TemplateName("a\0b")}, ("/template/name", "invalid")),
     ],
 )
 def test_what_is_wrong_with_a_request(fields: dict[str, Any], expected: tuple[str, str]) -> None:

@@ -1,7 +1,7 @@
 """`/api/v1/group-links` and `/api/v1/sendreminder`: one template to one person."""
 
 from datetime import datetime
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 from uuid import UUID
 
 import msgspec
@@ -9,13 +9,13 @@ from litestar import Controller, Response, get, post
 from litestar.params import FromPath, FromQuery, QueryParameter
 
 from carteiro.api import pagination
-from carteiro.api.batches import parse_batch_id, read_json
+from carteiro.api.batches import parse_batch_id
+from carteiro.api.bodies import decode, read_json
 from carteiro.api.context import ApiRequest, context_of
 from carteiro.api.operations import CURSOR, LIMIT, LimitQuery, Operation, Parameter
-from carteiro.api.problems import decoding_error
 from carteiro.api.schemas import Page, Template
 from carteiro.domain.errors import Conflict, Gone, InsufficientCredits, InvalidRequest
-from carteiro.domain.group_links import GroupLinkRequest, Invitation
+from carteiro.domain.group_links import GroupLinkRequest
 from carteiro.services.create.refusals import TemplateNotApproved, UnknownTemplate
 from carteiro.services.group_links.place import ReferenceReused, post_link
 from carteiro.services.group_links.reading import LinkView, read_link, read_links
@@ -34,7 +34,7 @@ EXAMPLE = {
     "max_attempts": 5,
     "reference": "enrolment-1042",
 }
-Body = TypeVar("Body", bound=Invitation)
+_link_decoder = msgspec.json.Decoder(GroupLinkRequest)
 
 
 class GroupLink(msgspec.Struct):
@@ -110,7 +110,7 @@ class GroupLinkController(Controller):
     )
     async def create(self, request: ApiRequest) -> Response[GroupLink]:
         context, caller = context_of(request), request.auth
-        body = decode(await read_json(request), GroupLinkRequest)
+        body = decode(await read_json(request), _link_decoder)
         created = await post_link(context.pool, context.settings, caller, body)
         seen = await read_link(context.pool, caller.account_id, created.batch_id)
         return answer(seen, replayed=created.replayed, status=202)
@@ -168,13 +168,3 @@ def answer(seen: LinkView, *, replayed: bool, status: int) -> Response[GroupLink
     if replayed:
         headers["Idempotent-Replayed"] = "true"
     return Response(GroupLink.of(seen), headers=headers, status_code=status)
-
-
-def decode(body: bytes, kind: type[Body]) -> Body:
-    """Raises InvalidRequest."""
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except msgspec.ValidationError as error:
-        raise InvalidRequest("The body does not have the right form.", errors=[decoding_error(error)]) from None
-    except msgspec.DecodeError as error:
-        raise InvalidRequest(f"The body is not JSON: {error}.") from None

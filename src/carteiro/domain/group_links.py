@@ -24,8 +24,6 @@ DELAY_MAX_MS = 365 * 24 * 3600 * 1000
 ATTEMPTS = 5
 """Unless the request says otherwise."""
 
-_WITHOUT_NUL = "^[^\\u0000]*$"
-
 
 class Flow(StrEnum):
     """Which enrolment it was; an account may have a service for each."""
@@ -56,14 +54,14 @@ class Invitation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     flow: Flow
     phone: str
     """In any usual spelling; +5511987654321."""
-    name: Annotated[str, msgspec.Meta(min_length=1, max_length=200, pattern=_WITHOUT_NUL)]
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
     """{{1}} of the template's body."""
-    group_link: Annotated[str, msgspec.Meta(min_length=1, max_length=2048, pattern=_WITHOUT_NUL)]
-    """https. {{2}} of the template's body; a URL button with a suffix gets its path."""
+    group_link: Annotated[str, msgspec.Meta(min_length=1, max_length=2048)]
+    """An https URL. {{2}} of the template's body; a URL button with a suffix gets its path."""
     template: TemplateName
     max_attempts: Annotated[int, msgspec.Meta(ge=1, le=MOST_ATTEMPTS)] = ATTEMPTS
     """Calls that may end without having left before it counts as failed. A reminder makes one call at most."""
-    reference: Annotated[str, msgspec.Meta(min_length=1, max_length=255, pattern=_WITHOUT_NUL)] | None = None
+    reference: Annotated[str, msgspec.Meta(min_length=1, max_length=255)] | None = None
     """The caller's own name for it, unique within the account: the same one twice is one send."""
 
 
@@ -90,9 +88,6 @@ def request_faults(request: Invitation) -> Iterator[FieldError]:
         yield FieldError("/name", "blank", "WhatsApp refuses a blank placeholder.")
     if not is_https_url(request.group_link):
         yield FieldError("/group_link", "not-https", "It must be an https URL of 2,048 characters at most.")
-    for member in ("name", "language"):
-        if "\0" in getattr(request.template, member):
-            yield FieldError(f"/template/{member}", "invalid", "The NUL character may not stand in any text.")
 
 
 def template_faults(request: Invitation, content: Mapping[str, Any], forbidden: Sequence[str]) -> Iterator[FieldError]:

@@ -5,24 +5,12 @@ from uuid import UUID
 
 from carteiro.domain.errors import Gone, NotFound
 from carteiro.domain.group_links import LinkState, link_state
-from carteiro.domain.lifecycle import OUTCOME_UNKNOWN
-from carteiro.domain.suppression import SUPPRESSED
+from carteiro.services.codes import describe_code
 from carteiro.services.create import Key
 from carteiro.services.group_links.place import SCOPE
 from carteiro.storage import batches, group_links, idempotency
 from carteiro.storage.group_links import LinkRow
 from carteiro.storage.pool import Pool
-
-EXPIRED = "BATCH_EXPIRED"
-WORDS = {
-    OUTCOME_UNKNOWN: "It may have been sent; the provider could not say. It is never sent again by itself.",
-    SUPPRESSED: "The contact is on the suppression list.",
-    EXPIRED: "It could not be sent in its time, and will not be.",
-    "BATCH_CANCELLED": "It was cancelled.",
-    "LEASE_LAPSED": "The process that sent it ended; whether it left is being found out.",
-    "PROVEN_ABSENT": "It had not left after all.",
-}
-"""What our own codes say; the provider's have its own manual."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +54,11 @@ def view(row: LinkRow) -> LinkView:
     code = row.error_code or row.code
     if state is LinkState.SENT or code is None:
         return LinkView(row, state, None, None)
-    if code == row.error_code:
-        return LinkView(row, state, code, row.reason)
-    return LinkView(row, state, code, WORDS.get(code) or _told(row, code))
+    return LinkView(row, state, code, row.reason if code == row.error_code else _told(row, code))
 
 
 def _told(row: LinkRow, code: str) -> str:
+    meaning = describe_code(code) or f"the last call was answered with {code}"
     if row.attempts and row.max_attempts:
-        return f"Call {row.attempts} of {row.max_attempts} did not leave: {code}."
-    return f"The last call was answered with {code}."
+        return f"{row.attempts} of {row.max_attempts} calls did not leave; {meaning}"
+    return meaning
