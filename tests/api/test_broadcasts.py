@@ -1,12 +1,18 @@
 """Broadcasts over HTTP: who may, to whom, how often, and what is told of them."""
 
+import asyncio
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import httpx
 import pytest
 
+from carteiro.api.app import create_app
+from carteiro.services import broadcast as services
+from carteiro.services.broadcast import open_directory
 from carteiro.services.catalog import apply_catalog
+from carteiro.settings import Settings, SettingsError
 from carteiro.storage.pool import Pool
 from tests.api.problems import assert_problem
 from tests.api.test_batches import move_messages
@@ -266,3 +272,64 @@ async def test_without_its_directory_nothing_is_done(http: httpx.AsyncClient, po
     assert "directory" in told["detail"]
     assert response.headers["retry-after"]
     assert await value(pool, "SELECT count(*) FROM batch") == 0
+
+
+async def test_a_large_group_is_read_in_pages_and_loaded_before_the_locks(
+    http: httpx.AsyncClient, pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(services.directory, "PHONES_IN_PAGE", 300)
+    monkeypatch.setattr(services.post, "CONTACTS_MAX", 1_300)
+    async with pool.connection() as conn:
+        await conn.execute(
+            "WITH more AS (INSERT INTO demo_directory.users SELECT format('big-%s', n), 'Member',"
+            " '+55119820' || to_char(n, 'FM00000') FROM generate_series(1, 1200) AS n RETURNING id)"
+            " INSERT INTO demo_directory.group_members SELECT 'empty', id, 'ACTIVE' FROM more"
+        )
+    key = {"idempotency-key": "big"}
+    leader = await bearer(pool) | key
+    answers = await asyncio.gather(*(http.post(PATH, json=body(group_id="empty"), headers=leader) for _ in range(5)))
+    assert {answer.status_code for answer in answers} == {202}
+    assert {answer.json()["total_recipients"] for answer in answers} == {1_200}
+    assert len({answer.json()["public_id"] for answer in answers}) == 1
+    assert [answer.headers.get("idempotent-replayed") for answer in answers].count("true") == 4
+    # What the others had loaded is gone.
+    assert await value(pool, "SELECT count(*) FROM batch") == 1
+    assert await value(pool, "SELECT count(*) FROM message") == 1_200
+    assert await value(pool, "SELECT count(*) FROM broadcast") == 1
+
+    async with pool.connection() as conn:
+        await conn.execute(
+            "INSERT INTO demo_directory.group_members SELECT 'empty', id, 'ACTIVE' FROM demo_directory.users"
+            " WHERE id LIKE 'member-%' ON CONFLICT DO NOTHING"
+        )
+    monkeypatch.setattr(services.post, "CONTACTS_MAX", 1_210)
+    response = await http.post(PATH, json=body(group_id="empty"), headers=await bearer(pool))
+    assert assert_problem(response, 400, "invalid-request")["errors"][0]["code"] == "too-many"
+
+
+async def test_a_directory_that_is_away_is_told_apart_from_our_own_database(
+    pool: Pool, http: httpx.AsyncClient
+) -> None:
+    away = Settings(database_url="host=127.0.0.1 port=1 dbname=x", directory_timeout_s=0.5)
+    async with open_directory(away, application_name="tests directory") as unreachable:
+        await unreachable.check()
+        app = create_app(Settings(), pool, unreachable)
+        transport = httpx.ASGITransport(app)  # type: ignore[arg-type]
+        async with httpx.AsyncClient(transport=transport, base_url="http://carteiro.test") as client:
+            leader = await bearer(pool)
+            told = assert_problem(await client.post(PATH, json=body(), headers=leader), 503, "unavailable")
+            assert told["detail"] == "The directory of groups cannot be reached."
+            assert (await client.get("/readyz")).status_code == 200
+            assert (await client.get("/api/v1/batches", headers=leader)).json()["items"] == []
+
+
+async def test_a_file_of_names_that_cannot_be_used_ends_the_start(tmp_path: Path) -> None:
+    path = tmp_path / "names.toml"
+    for text in ("[users]\nfone = 'x'", None):
+        path.unlink(missing_ok=True)
+        if text is not None:
+            path.write_text(text)
+        settings = Settings(database_url="host=127.0.0.1 port=1", directory_names=str(path))
+        with pytest.raises(SettingsError, match="CARTEIRO_DIRECTORY_NAMES"):
+            async with open_directory(settings, application_name="tests directory"):
+                pass
