@@ -11,7 +11,7 @@ import structlog
 
 from carteiro.domain.outcomes import Parsed
 from carteiro.domain.suppression import StopWords
-from carteiro.providers.contract import Provider
+from carteiro.providers.contract import KeyMissing, Provider
 from carteiro.providers.registry import open_provider, parser_of
 from carteiro.services import (
     audit,
@@ -49,12 +49,12 @@ class Providers:
         self._open: dict[tuple[str, str, str], Provider] = {}
 
     async def of_service(self, service_id: str) -> Provider:
-        """Raises LookupError for an unknown service or an unset key variable."""
+        """Raises KeyMissing for an unset key variable, LookupError for an unknown service."""
         async with self._pool.connection() as conn:
             provider, base_url, key_variable = await catalog.read_connection(conn, service_id)
         api_key = os.environ.get(key_variable)
         if not api_key:
-            raise LookupError(f"{key_variable} is not set: it holds the provider's key of service {service_id}")
+            raise KeyMissing(f"{key_variable} is not set: it holds the provider's key of service {service_id}")
         key = (provider, base_url, api_key)
         if key not in self._open:
             self._open[key] = open_provider(

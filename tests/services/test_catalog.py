@@ -157,3 +157,14 @@ def test_all_faults_are_told_at_once() -> None:
     with pytest.raises(CatalogError) as refused:
         read_catalog(catalog_text(charge_rule="half", body="{{x}}", bm_limit=-1))
     assert {fault.split("]]")[0] for fault in refused.value.faults} >= {"[[service", "[[template", "[[business_manager"}
+
+
+async def test_a_service_is_never_handed_to_another_account(pool: Pool) -> None:
+    """Its batches, their money and its receipts are the first account's."""
+    await apply_catalog(pool, catalog_text())
+    others = catalog_text().replace('account = "acme"', 'account = "rival"') + '[[account]]\nid = "rival"\n'
+    for dry_run in (True, False):
+        with pytest.raises(CatalogError, match="service acme-utility: it belongs to account acme") as refused:
+            await apply_catalog(pool, others, dry_run=dry_run)
+        assert len(refused.value.faults) == 1
+    assert await value(pool, "SELECT string_agg(id, ' ') FROM account") == "acme"

@@ -3,8 +3,12 @@
 import asyncio
 import time
 from itertools import pairwise
+from typing import NoReturn
+
+from structlog.testing import capture_logs
 
 from carteiro.domain.outcomes import NotSent, Outcome, Outgoing, Throttled
+from carteiro.providers.contract import KeyMissing
 from carteiro.services.dispatch.lapse import close_lapsed_claims
 from carteiro.services.dispatch.send import send_slice
 from carteiro.storage.pool import Pool, transact
@@ -246,3 +250,46 @@ async def test_work_that_was_locked_by_others_is_not_forgotten(pool: Pool) -> No
         while await counts(pool) != {"sent": 100}:
             await station.pump()
     assert station.provider.most_calls_for_one_message == 1
+
+
+async def test_a_worker_without_the_providers_key_says_so_and_leaves_the_batch_to_others(pool: Pool) -> None:
+    await add_account(pool, credits=20, max_inflight=1, **FAST)
+    batch_id = await add_batch(pool, 3)
+    shown = (
+        "SELECT concat_ws(' ', blocked_by, next_attempt_at > clock_timestamp(),"
+        " next_attempt_at < clock_timestamp() + interval '15 s') FROM batch"
+    )
+
+    async def pass_by(seconds: int) -> None:
+        async with pool.connection() as conn:
+            await conn.execute(
+                "UPDATE batch SET created_at = created_at - make_interval(secs => %(s)s),"
+                " turn_at = turn_at - make_interval(secs => %(s)s),"
+                " next_attempt_at = next_attempt_at - make_interval(secs => %(s)s)",
+                {"s": seconds},
+            )
+
+    async def keyless(_service_id: str) -> NoReturn:
+        raise KeyMissing("INFOBIP_KEY is not set")
+
+    async with running_bench(pool) as keyholder, running_bench(pool, worker_id="w2") as lacking:
+        lacking.dispatcher._provider_for = keyless
+        with capture_logs() as logs:
+            await lacking.pump()
+            assert await value(pool, shown) == "", "another worker may be about to take it"
+            await pass_by(5)
+            await lacking.pump()
+            assert await value(pool, shown) == "provider_key_missing t t"
+            await pass_by(20)
+            await lacking.pump()
+        assert await value(pool, shown) == "provider_key_missing t t"
+        assert [line["event"] for line in logs] == ["provider_key_missing"]
+        await pass_by(20)
+        piece = await keyholder.claimed()
+        assert await value(pool, shown) == "", "it goes on"
+        await pass_by(2)
+        await lacking.pump()
+        assert await value(pool, shown) == "", "another worker sends it"
+        await keyholder.record_all(piece, take(piece.due[0].outgoing))
+        await keyholder.pump()
+    assert await counts(pool, batch_id) == {"sent": 3}

@@ -9,12 +9,13 @@ from uuid import UUID
 
 import pytest
 
-from carteiro.domain.outcomes import Accepted, Kind, Rejected
+from carteiro.domain.outcomes import Accepted, Kind, Parsed, Rejected
 from carteiro.domain.standing import SenderState, Standing, TemplateState, Tier
 from carteiro.providers.contract import StatesUnreadable
 from carteiro.providers.registry import parser_of
 from carteiro.services.audit import violations
 from carteiro.services.catalog import apply_catalog, read_unlimited
+from carteiro.services.dispatch.model import Slice
 from carteiro.services.receive import apply_all, store_payload
 from carteiro.services.sync import SyncReport, note_notices, sync_now, sync_when_due
 from carteiro.storage.pool import Pool, transact
@@ -606,3 +607,49 @@ async def test_a_notice_that_comes_during_a_sync_is_followed_by_another(pool: Po
 
     assert await sync_when_due(pool, replace(station.settings, sync_every_s=900.0), provider_for, "w1") is not None
     assert await is_due(pool)
+
+
+# Waking
+
+
+async def test_a_batch_without_a_usable_sender_goes_on_as_soon_as_there_is_one_again(pool: Pool) -> None:
+    """Whatever brings it: a sync, a webhook's notice, the catalog."""
+    await add_account(pool, credits=100, max_inflight=1, **FAST)
+    batch_id = await add_batch(pool, 10)
+    station, sender = bench(pool), sender_id(1)
+    await station.record_all(await station.claimed(), TAKEN)
+
+    async def blocked() -> tuple[str | None, bool]:
+        claimed = await station.claim()
+        assert not isinstance(claimed, Slice)
+        found: tuple[str | None, bool] = (
+            await value(pool, "SELECT blocked_by FROM batch WHERE id = %s", batch_id),
+            await value(pool, "SELECT next_attempt_at > clock_timestamp() FROM batch WHERE id = %s", batch_id),
+        )
+        return found
+
+    async def goes_on() -> None:
+        assert await value(pool, "SELECT next_attempt_at IS NULL FROM batch WHERE id = %s", batch_id)
+        await station.record_all(await station.claimed(), TAKEN)
+
+    say(station, sender, "BANNED")
+    await sync(station)
+    assert await blocked() == ("no_active_senders", True)
+    say(station, sender)
+    await sync(station)
+    await goes_on()
+
+    await notice(pool)
+    assert await blocked() == ("no_active_senders", True)
+    token = await value(pool, "SELECT webhook_token FROM service")
+    await store_payload(pool, "infobip", token, b"an approval")
+    at = await value(pool, "SELECT clock_timestamp()")
+    approval = TemplateState(f"{TEMPLATE}_v1", "pt_BR", "APPROVED", True, at=at)
+    await apply_all(pool, lambda _: lambda _: Parsed(templates=(approval,)))
+    await goes_on()
+
+    await set_status(pool, sender, "STOPPED")
+    assert await blocked() == ("no_active_senders", True)
+    text = catalog_text(max_inflight=1, **FAST)
+    await apply_catalog(pool, text.replace("[[sender]]\n", '[[sender]]\nstatus = "ACTIVE"\n'))
+    await goes_on()

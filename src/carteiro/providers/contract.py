@@ -16,6 +16,10 @@ class LogUnreachable(Exception):
     """The provider's log gave no answer that can be relied on: nothing was found, and nothing proven absent."""
 
 
+class KeyMissing(LookupError):
+    """This process does not have the key of the service's provider: others may."""
+
+
 class StatesUnreadable(Exception):
     """The provider gave no answer about senders or templates that can be relied on."""
 

@@ -13,6 +13,7 @@ from psycopg import InterfaceError, OperationalError
 from carteiro.domain.lifecycle import MessageState
 from carteiro.domain.outcomes import Fact, FactKind, ForeignFact, Parsed, message_key
 from carteiro.domain.suppression import StopWords
+from carteiro.services.dispatch.waking import SENDERS, wake_waiting
 from carteiro.services.finalise import fold_tallies
 from carteiro.services.owners import Owners, find_owners
 from carteiro.services.suppression import Heard, hear, note_heard
@@ -59,19 +60,21 @@ async def apply_payloads(
     seq, rows of the suppression list, templates' copies, senders.
     """
 
-    async def attempt() -> tuple[int, set[UUID]]:
+    async def attempt() -> tuple[int, set[UUID], set[str]]:
         async with transact(pool) as conn:
             payloads = await receipts.take_payloads(conn, limit=limit)
             waiting = await aliases.take_waiting(conn, wait_s=ALIAS_WAIT_S, limit=limit)
             if not payloads and not waiting:
-                return 0, set()
-            told = await _apply(conn, payloads, waiting, parser_of, stop_words)
+                return 0, set(), set()
+            told, freed = await _apply(conn, payloads, waiting, parser_of, stop_words)
             await receipts.record_receipts(conn, told)
             await receipts.clear_inbox(conn, payloads)
-        taken = len(payloads) + len(waiting)
-        return taken, {row.batch_id for row in told if row.batch_id and row.result is Result.APPLIED}
+        touched = {row.batch_id for row in told if row.batch_id and row.result is Result.APPLIED}
+        return len(payloads) + len(waiting), touched, freed
 
-    taken, touched = await retry_serialization(attempt)
+    taken, touched, freed = await retry_serialization(attempt)
+    if freed:
+        await wake_waiting(pool, freed, SENDERS)
     if touched:
         # Settled batches still get receipts, and the sweep folds only the unsettled ones.
         await fold_tallies(pool, sorted(touched))
@@ -121,7 +124,8 @@ async def _apply(
     waiting: Sequence[Waiting],
     parser_of: Callable[[str], Parse],
     stop_words: StopWords,
-) -> list[Receipt]:
+) -> tuple[list[Receipt], set[str]]:
+    """What became of each item, and the business managers through which more may be sent now."""
     told: list[Receipt] = []
     read: list[tuple[Payload, Parsed]] = []
     for payload in payloads:
@@ -154,9 +158,10 @@ async def _apply(
     told += [item.receipt(Result.ORPHAN, "no such batch") for item in items if item.fact.batch_id not in whose.batches]
     told += await _merge_apart(conn, [item for item in items if item.fact.batch_id in whose.batches], whose)
     await note_heard(conn, heard)
+    freed: set[str] = set()
     for payload, parsed in sorted(read, key=lambda one: (one[0].account_id or "", one[0].id)):
-        told += await _note_standing(conn, payload, parsed, owners)
-    return told
+        told += await _note_standing(conn, payload, parsed, owners, freed)
+    return told, freed
 
 
 async def _resolve(
@@ -198,8 +203,12 @@ def _named(fact: ForeignFact, alias: Alias) -> Fact:
     )
 
 
-async def _note_standing(conn: Connection, payload: Payload, parsed: Parsed, owners: Owners) -> list[Receipt]:
-    """Apply what a payload says of templates and accounts; of those that are none of ours it is told as an orphan."""
+async def _note_standing(
+    conn: Connection, payload: Payload, parsed: Parsed, owners: Owners, freed: set[str]
+) -> list[Receipt]:
+    """Apply what a payload says of templates and accounts; of those that are none of ours it is told as an orphan.
+    `freed` takes the business managers through which more may be sent than before.
+    """
 
     def is_ours(account: str | None) -> bool:
         return payload.account_id is not None or account in owners.managers
@@ -217,8 +226,8 @@ async def _note_standing(conn: Connection, payload: Payload, parsed: Parsed, own
     strangers = [("template", state.at) for state in parsed.templates if state not in templates]
     strangers += [(notice.kind, notice.at) for notice in parsed.notices if notice not in notices]
     told += [Receipt(payload, Result.ORPHAN, kind, at=at, detail="no account of ours") for kind, at in strangers]
-    await note_notices(conn, payload.account_id, templates)
-    await note_accounts(conn, accounts)
+    freed |= await note_notices(conn, payload.account_id, templates)
+    freed |= await note_accounts(conn, accounts)
     if any(notice.syncs for notice in notices):
         await ask_soon(conn)
     return told

@@ -14,7 +14,7 @@ import structlog
 from carteiro.domain.standing import AccountState, SenderState, TemplateState, portfolio_tier
 from carteiro.providers.contract import Provider, StatesUnreadable
 from carteiro.services.dispatch.dispatcher import ProviderFor
-from carteiro.services.dispatch.waking import wake_waiting
+from carteiro.services.dispatch.waking import SENDERS, wake_waiting
 from carteiro.services.limits import fit_holds, lock_limited
 from carteiro.settings import Settings
 from carteiro.storage import catalog, outcomes, sync
@@ -76,15 +76,17 @@ async def sync_now(pool: Pool, settings: Settings, provider_for: ProviderFor) ->
         except (StatesUnreadable, LookupError, ValueError, TimeoutError) as error:
             report.unanswered.append(f"service {service_id}: {error.args[0] if error.args else type(error).__name__}")
     if report.freed:
-        await wake_waiting(pool, report.freed)
+        await wake_waiting(pool, report.freed, SENDERS)
     return report
 
 
-async def note_notices(conn: Connection, account_id: str | None, notices: Sequence[TemplateState]) -> None:
+async def note_notices(conn: Connection, account_id: str | None, notices: Sequence[TemplateState]) -> set[str]:
     """Apply what a webhook says of templates. Locks their rows. `account_id` None: each says whose account it is.
+    Answers the business managers through which more may be sent than before: wake what waits for them afterwards.
 
     Where it cannot be told whose template it is, because names recur, the provider is asked at once.
     """
+    freed: set[str] = set()
     for state in notices:
         if account_id is not None:
             managers = await sync.managers_of_notice(conn, account_id, state)
@@ -97,12 +99,16 @@ async def note_notices(conn: Connection, account_id: str | None, notices: Sequen
         for manager in managers:
             for change in await sync.note_templates(conn, manager, [state], state.at):
                 log.info("template_notice", changes=list(_template_lines(manager, change)))
+                if _became_usable(change):
+                    freed.add(manager)
+    return freed
 
 
-async def note_accounts(conn: Connection, states: Sequence[AccountState]) -> None:
+async def note_accounts(conn: Connection, states: Sequence[AccountState]) -> set[str]:
     """Apply what a webhook says of whole accounts: their senders are stopped, for a time where it has an end, or may
-    send again. Locks the senders.
+    send again. Locks the senders. Answers as `note_notices`.
     """
+    freed: set[str] = set()
     for state in sorted(states, key=lambda state: (state.at, state.account)):
         if state.until is not None:
             await sync.wait_account(conn, state.account, state.until, word=state.word)
@@ -111,6 +117,9 @@ async def note_accounts(conn: Connection, states: Sequence[AccountState]) -> Non
         told = [SenderState(sender, state.word, state.standing) for sender in senders]
         for change in await sync.note_senders(conn, told, state.at):
             log.info("account_notice", changes=list(_sender_lines(change)))
+            if _may_send_again(change):
+                freed.update(*(await sync.managers_of_accounts(conn, [state.account])).values())
+    return freed
 
 
 async def ask_soon(conn: Connection) -> None:
@@ -182,16 +191,24 @@ async def _apply(
             done.freed.add(manager.id)
     for sender in await sync.note_senders(conn, said, asked_at):
         done.changes += _sender_lines(sender)
-        if sender.status[0] != sender.status[1] == ACTIVE:
+        if _may_send_again(sender):
             done.freed.add(manager.id)
     for template in await sync.note_templates(conn, manager.id, templates, asked_at):
         done.changes += _template_lines(manager.id, template)
-        if template.status[0] != template.status[1] == APPROVED:
+        if _became_usable(template):
             done.freed.add(manager.id)
     # Also when nothing changed: who lowers a limit by SQL leaves what was held by the old one.
     for owner, units in (await fit_holds(conn, settings, [manager.id])).items():
         done.changes.append(f"business manager {owner}: {units} units no longer held")
     return done
+
+
+def _may_send_again(sender: SenderChange) -> bool:
+    return sender.status[0] != sender.status[1] == ACTIVE
+
+
+def _became_usable(template: TemplateChange) -> bool:
+    return template.status[0] != template.status[1] == APPROVED
 
 
 def _rose(limit: LimitChange) -> bool:

@@ -202,6 +202,18 @@ async def block_batch(
     )
 
 
+async def block_service(
+    conn: AsyncConnection[Any], service_id: str, *, blocked_by: str, quiet_s: float, retry_s: float
+) -> None:
+    """Block all batches of the service that could be sent, unless one of them had its turn within `quiet_s`. Locks them
+    by id.
+    """
+    await conn.execute(
+        SQL.block_service,
+        {"service_id": service_id, "blocked_by": blocked_by, "quiet_s": quiet_s, "retry_s": retry_s},
+    )
+
+
 async def fail_batch(conn: AsyncConnection[Any], batch_id: UUID, *, code: str, reason: str) -> bool:
     """End the batch in `error`, if nothing of it was ever claimed. False: it was, so it can only be blocked."""
     cursor = await conn.execute(SQL.fail_batch, {"batch_id": batch_id, "code": code, "reason": reason})

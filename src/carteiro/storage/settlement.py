@@ -73,9 +73,15 @@ async def release_holds(conn: AsyncConnection[Any], batch_id: UUID) -> list[str]
     return [owner for (owner,) in await cursor.fetchall()]
 
 
-async def wake_waiting(conn: AsyncConnection[Any], business_managers: Sequence[str]) -> int:
-    """Let the batches that wait for capacity on these business managers try again now; how many. Locks them by id."""
-    cursor = await conn.execute(SQL.wake_waiting, {"business_managers": list(business_managers)})
+async def wake_waiting(
+    conn: AsyncConnection[Any], business_managers: Sequence[str], *, reasons: Sequence[str] = ("capacity",)
+) -> int:
+    """Let the batches that wait for capacity on these business managers, or for another of the reasons that stand in
+    `blocked_by`, try again now; how many. Locks them by id.
+    """
+    cursor = await conn.execute(
+        SQL.wake_waiting, {"business_managers": list(business_managers), "reasons": list(reasons)}
+    )
     return cursor.rowcount
 
 

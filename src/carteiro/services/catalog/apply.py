@@ -3,8 +3,9 @@
 import base64
 import secrets
 
-from carteiro.services.catalog.difference import Change, Sign, find_changes
-from carteiro.services.catalog.entries import read_catalog
+from carteiro.services.catalog.difference import Change, Sign, faults_of, find_changes
+from carteiro.services.catalog.entries import CatalogError, read_catalog
+from carteiro.services.dispatch.waking import SENDERS, wake_waiting
 from carteiro.services.limits import fit_holds, lock_limited
 from carteiro.settings import Settings
 from carteiro.storage import catalog, sync
@@ -20,14 +21,18 @@ async def apply_catalog(
 ) -> list[Change]:
     """The changes, which are committed unless it is a dry run; none when the database is equal already.
 
-    Running work sees them from its next claim on; what batches hold beyond a limit that was lowered is cut. Locks the
-    catalog, then the meters of business managers and senders that change. Raises CatalogError before anything is read.
+    Running work sees them from its next claim on, which batches that wait make at once; what batches hold beyond a
+    limit that was lowered is cut. Locks the
+    catalog, then the meters of business managers and senders that change. Raises CatalogError, and has
+    changed nothing.
     """
     wanted = read_catalog(text)
     settings = settings or Settings()
     async with transact(pool) as conn:
         await catalog.lock(conn)
         changes = find_changes(await catalog.read_all(conn), wanted)
+        if faults := [fault for change in changes for fault in faults_of(change)]:
+            raise CatalogError(faults)
         if dry_run:
             return changes
         managers = [change.row["id"] for change in changes if change.table == "business_manager"]
@@ -42,6 +47,8 @@ async def apply_catalog(
                 await catalog.put(conn, change.table, _completed(change))
         await catalog.ensure_owned_rows(conn)
         await fit_holds(conn, settings, managers)
+    if touched := _managers_of(changes):
+        await wake_waiting(pool, touched, SENDERS)
     return changes
 
 
@@ -49,6 +56,12 @@ async def read_unlimited(pool: Pool) -> list[tuple[str, str]]:
     """(business manager, why) of each in use whose daily limit is not known: nothing caps what it sends in total."""
     async with pool.connection() as conn:
         return await sync.read_unlimited(conn)
+
+
+def _managers_of(changes: list[Change]) -> set[str]:
+    """The business managers through which something may be sent now that could not before."""
+    of_table = {"business_manager": "id", "sender": "business_manager_id", "submission": "business_manager_id"}
+    return {change.row[of_table[change.table]] for change in changes if change.table in of_table}
 
 
 def _completed(change: Change) -> Row:

@@ -1,6 +1,6 @@
 """What applying a catalog would change, row by row and field by field. Pure."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -51,6 +51,16 @@ def find_changes(present: Mapping[str, Sequence[Row]], wanted: Mapping[str, Sequ
             if key not in kept and table != "account" and row.get("active", True):
                 changes.append(Change(Sign.REMOVED, table, " ".join(key), row))
     return changes
+
+
+def faults_of(change: Change) -> Iterator[str]:
+    """What no file may change, because batches, money and history stand on it."""
+    for name, before, after in change.fields:
+        if (change.table, name) == ("service", "account_id"):
+            yield (
+                f"service {change.key}: it belongs to account {before}, with its batches and their money, and cannot "
+                f"become {after}'s. Give {after} a service with another id."
+            )
 
 
 def _by_key(table: str, rows: Sequence[Row]) -> dict[tuple[str, ...], Row]:

@@ -3,24 +3,32 @@ claims.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from uuid import UUID
 
 import structlog
 
-from carteiro.providers.contract import Provider
+from carteiro.providers.contract import KeyMissing, Provider
 from carteiro.services.dispatch.pump import pump
 from carteiro.services.dispatch.recorder import Recorder
 from carteiro.services.dispatch.send import Calls
 from carteiro.services.dispatch.station import Station
 from carteiro.settings import Settings
-from carteiro.storage import jobs, outcomes
+from carteiro.storage import claims, jobs, outcomes
 from carteiro.storage.pool import UNREACHABLE, Pool, transact
 
 log = structlog.get_logger(__name__)
 
 ProviderFor = Callable[[str], Awaitable[Provider]]
-"""The open provider of a service; shared between pumps, closed by whoever opened it."""
+"""The open provider of a service; shared between pumps, closed by whoever opened it. Raises KeyMissing where this
+process was not given its key.
+"""
+
+TELL_AGAIN_S = 60.0
+OTHERS_TAKE_S = 3.0
+"""A batch that waits for longer is not about to be taken by another worker."""
+KEY_RETRY_S = 10.0
 
 
 class Dispatcher:
@@ -31,6 +39,8 @@ class Dispatcher:
         self.recorder = Recorder(pool, settings)
         self._provider_for = provider_for
         self._pumping: set[str] = set()
+        self._silent_until_s: dict[str, float] = {}
+        """Service -> until when nothing more is logged of its missing key."""
         self._quiet = asyncio.Event()
         self._quiet.set()
         calls = Calls(
@@ -55,6 +65,9 @@ class Dispatcher:
         self._quiet.clear()
         try:
             more = await pump(self._station, service_id, await self._provider_for(service_id))
+        except KeyMissing as error:
+            more = False
+            await self._tell_key_missing(service_id, error)
         finally:
             self._pumping.discard(service_id)
             if not self._pumping:
@@ -62,6 +75,19 @@ class Dispatcher:
         if more:
             async with transact(self._station.pool) as conn:
                 await jobs.defer_pump(conn, service_id, worker_id=self._station.worker_id)
+
+    async def _tell_key_missing(self, service_id: str, error: KeyMissing) -> None:
+        """On the batches, if no other worker sends them, and now and then in the log. They are tried again before long:
+        by whichever worker has the key then.
+        """
+        now_s = time.monotonic()
+        if now_s >= self._silent_until_s.get(service_id, 0.0):
+            self._silent_until_s[service_id] = now_s + TELL_AGAIN_S
+            log.warning("provider_key_missing", service_id=service_id, error=str(error))
+        async with transact(self._station.pool) as conn:
+            await claims.block_service(
+                conn, service_id, blocked_by="provider_key_missing", quiet_s=OTHERS_TAKE_S, retry_s=KEY_RETRY_S
+            )
 
     def halt(self, batch_id: UUID) -> None:
         """The batch was paused or cancelled: start no further call of the slices that are being sent right now.

@@ -137,6 +137,23 @@ WHERE id = %(batch_id)s
 UPDATE batch SET turn_at = clock_timestamp(), blocked_by = %(blocked_by)s, next_attempt_at = %(next_attempt_at)s
 WHERE id = %(batch_id)s
 
+-- name: block_service
+-- What could be sent and waits for longer than another worker, which may have what we lack, would need to take it.
+WITH waiting AS MATERIALIZED (
+    SELECT b.id FROM batch b
+    WHERE b.service_id = %(service_id)s AND b.status IN ('pending', 'processing') AND b.door <> 'reminder'
+        AND greatest(b.created_at, b.scheduled_at, b.next_attempt_at, b.turn_at) <= clock_timestamp() - make_interval(secs => %(quiet_s)s)
+        AND (b.expires_at IS NULL OR b.expires_at > clock_timestamp())
+        AND (b.cursor_seq < b.total OR EXISTS (SELECT FROM message_return r WHERE r.batch_id = b.id AND r.available_at <= clock_timestamp()))
+        AND NOT EXISTS (
+            SELECT FROM batch o WHERE o.service_id = %(service_id)s AND o.status IN ('pending', 'processing')
+                AND o.turn_at > clock_timestamp() - make_interval(secs => %(quiet_s)s))
+    ORDER BY b.id
+    FOR NO KEY UPDATE OF b SKIP LOCKED
+)
+UPDATE batch b SET blocked_by = %(blocked_by)s, next_attempt_at = clock_timestamp() + make_interval(secs => %(retry_s)s)
+FROM waiting WHERE b.id = waiting.id
+
 -- name: fail_batch
 -- Only before the first send: later the same cause is a `blocked_by`.
 UPDATE batch b SET status = e.target, event = e.event, reason = %(reason)s, error_code = %(code)s, ended_at = clock_timestamp(),

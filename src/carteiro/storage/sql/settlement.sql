@@ -44,10 +44,10 @@ WHERE m.kind = 'bm' AND m.owner = gone.business_manager_id AND gone.held > 0
 RETURNING m.owner
 
 -- name: wake_waiting
--- Batches that wait for capacity and whose account may send from one of these business managers.
+-- Batches that wait for one of these reasons and whose account may send from one of these business managers.
 WITH waiting AS MATERIALIZED (
     SELECT b.id FROM batch b
-    WHERE b.status IN ('pending', 'processing') AND b.blocked_by = 'capacity' AND b.next_attempt_at IS NOT NULL
+    WHERE b.status IN ('pending', 'processing') AND b.blocked_by = ANY(%(reasons)s::text[]) AND b.next_attempt_at IS NOT NULL
         AND EXISTS (
             SELECT FROM sender_account sa JOIN sender s ON s.id = sa.sender_id
             WHERE sa.account_id = b.account_id AND s.business_manager_id = ANY(%(business_managers)s::text[]))
