@@ -2,6 +2,7 @@
 record and the tables, and shares no code with the engine.
 """
 
+import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -90,7 +91,9 @@ async def _violations(rig: Rig) -> list[str]:
 
 
 def calls_after_thaw(evidence: Evidence, book: Book, rig: Rig) -> list[Arrival]:
-    """Calls that came out of a frozen worker right after it was thawed, under claims from before it was frozen."""
+    """Calls that came out of a frozen worker right after it was thawed, under claims from before it was frozen, and for
+    which the last check was begun before as well. One that a thawed worker asks for is judged like any other.
+    """
     found = []
     for call in evidence.arrivals:
         claim = book.claims.get(call.claim_id or 0)
@@ -98,7 +101,8 @@ def calls_after_thaw(evidence: Evidence, book: Book, rig: Rig) -> list[Arrival]:
             continue
         for pid, since, until in rig.frozen:
             just_thawed = until.wall_ns <= call.arrived_wall_ns <= until.wall_ns + THAW_S * 1e9
-            if just_thawed and claim.pid == pid and claim.at_ns <= since.wall_ns:
+            asked_before = (call.asked_ns or sys.maxsize) <= since.monotonic_ns
+            if just_thawed and asked_before and claim.pid == pid and claim.at_ns <= since.wall_ns:
                 found.append(call)
                 break
     return found

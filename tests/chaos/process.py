@@ -30,23 +30,26 @@ CALLBACK_MARGIN_S = 1.0
 ON_THE_WIRE_S = 0.005
 """From a request being written to its last byte having left the process; its answer takes several times as long."""
 
-_claim: ContextVar[int | None] = ContextVar("claim", default=None)
+_claim: ContextVar[tuple[int, int] | None] = ContextVar("claim", default=None)
 _message: ContextVar[str | None] = ContextVar("message", default=None)
 _counts: ContextVar[list[bool] | None] = ContextVar("counts", default=None)
 
 
 def name_calls() -> None:
-    """`carteiro claim/<id> at/<monotonic nanoseconds>`. The instant lies after the last check before the call."""
+    """`carteiro claim/<id> asked/<instant> at/<instant>`: when it was asked whether the call may start, which is the
+    last check, and when it started; in nanoseconds of the monotonic clock.
+    """
     real_call, real_exchange = send._call, Transport._exchange
 
     async def call(piece: Any, due: Any, *rest: Any) -> Any:
-        _claim.set(piece.claim_id)
+        _claim.set((piece.claim_id, time.monotonic_ns()))
         _message.set(message_key(due.outgoing.batch_id, due.outgoing.seq))
         return await real_call(piece, due, *rest)
 
     async def exchange(self: Any, request: Any) -> Any:
-        if (claim_id := _claim.get()) is not None:
-            request.headers["User-Agent"] = f"carteiro claim/{claim_id} at/{time.monotonic_ns()}"
+        if (claim := _claim.get()) is not None:
+            claim_id, asked_ns = claim
+            request.headers["User-Agent"] = f"carteiro claim/{claim_id} asked/{asked_ns} at/{time.monotonic_ns()}"
         return await real_exchange(self, request)
 
     send._call = call

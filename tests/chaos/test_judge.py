@@ -28,7 +28,9 @@ CLAIM, PID = 5, 77
 SENDERS = {"s1": "acme-bm1", "s4": "acme-bm4"}
 
 
-def call(seq: int = 1, *, after_s: float = 1.0, to: str | None = None, **fields: Any) -> Arrival:
+def call(
+    seq: int = 1, *, after_s: float = 1.0, to: str | None = None, asked_ns: int | None = None, **fields: Any
+) -> Arrival:
     """A call of a message, so long after noon."""
     at_ns = NOON_NS + int(after_s * 1e9)
     given: dict[str, Any] = {
@@ -42,7 +44,7 @@ def call(seq: int = 1, *, after_s: float = 1.0, to: str | None = None, **fields:
         "placeholders": [],
         "answer": "200",
         "accepted": True,
-        "caller": f"carteiro claim/{CLAIM} at/{at_ns - 1_000_000}",
+        "caller": f"carteiro claim/{CLAIM} asked/{asked_ns or at_ns - 2_000_000} at/{at_ns - 1_000_000}",
         "sight": Sight("pending_send", CLAIM, True),
     }
     return Arrival(**given | fields)
@@ -218,10 +220,13 @@ def record(*arrivals: Arrival, of: Book | None = None, **rig: Any) -> Record:
     return Record(_Rig(**rig), Evidence(arrivals), of or book())  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("after_s", "apart"), [(9.05, True), (8.9, False), (10.5, False)])
-def test_only_what_a_thawed_worker_had_begun_before_is_set_apart(after_s: float, apart: bool) -> None:
+@pytest.mark.parametrize(
+    ("asked_s", "after_s", "apart"), [(0.4, 9.05, True), (9.01, 9.05, False), (0.4, 8.9, False), (0.4, 10.5, False)]
+)
+def test_only_what_a_thawed_worker_had_begun_before_is_set_apart(asked_s: float, after_s: float, apart: bool) -> None:
     lapsed = book(events=[(4.0, "lost", "unknown"), (8.0, "absent", "pending")])
-    of = record(call(after_s=after_s), of=lapsed, frozen=(0.5, 9.0))
+    late = call(after_s=after_s, asked_ns=NOON_NS + int(asked_s * 1e9))
+    of = record(late, of=lapsed, frozen=(0.5, 9.0))
     assert bool(judge.calls_after_thaw(of.evidence, lapsed, of.rig)) == apart
     lapsed.claims[CLAIM] = replace(lapsed.claims[CLAIM], pid=PID + 1)
     assert not judge.calls_after_thaw(of.evidence, lapsed, of.rig)

@@ -40,8 +40,13 @@ class Arrival(msgspec.Struct, frozen=True):
 
     @property
     def claim_id(self) -> int | None:
-        """Of the claim that called, where the rig has it say so: `carteiro claim/7 at/123`."""
+        """Of the claim that called, where the rig has it say so: `carteiro claim/7 asked/122 at/123`."""
         return _named(self.caller, "claim")
+
+    @property
+    def asked_ns(self) -> int | None:
+        """When it was asked for the last time whether the call may start, where the rig has it say so."""
+        return _named(self.caller, "asked")
 
     @property
     def started_ns(self) -> int | None:
