@@ -80,6 +80,7 @@ class RollingStop(Fault):
 
     def judge(self, record: Record) -> Iterable[str]:
         yield from super().judge(record)
+        self.did[f"gone in {self.longest_s:.1f} s at most"] = 1
         if lapsed := sum(map(len, record.book.lapsed.values())):
             yield f"{lapsed} messages were left under a lease by workers that were asked to stop"
 
@@ -88,7 +89,12 @@ class Freeze(Fault):
     name = "freeze"
     does = "SIGSTOP of a worker in the middle of its calls, SIGCONT when its lease is long over"
     every_s = (0.5, 2.0)
-    open_claims = "SELECT 1 FROM claim WHERE closed_at IS NULL AND split_part(worker_id, '-', -2) = %s::text"
+    at_work = (
+        "SELECT 1 FROM claim WHERE closed_at IS NULL AND last_slot_at > clock_timestamp() + interval '50 ms'"
+        " AND split_part(worker_id, '-', -2) = %s::text"
+    )
+    """It has calls still to make."""
+    tries = 5
 
     async def strike(self, rig: Rig) -> None:
         worker = await self._freeze_at_work(rig)
@@ -114,9 +120,9 @@ class Freeze(Fault):
             yield f"moved under a claim that had lapsed: {len(moved)}, such as {moved[:3]}"
 
     async def _freeze_at_work(self, rig: Rig) -> ChildProcess | None:
-        for worker in self.random.sample(rig.workers, len(rig.workers)):
+        for worker in self.random.sample(rig.workers * self.tries, len(rig.workers) * self.tries):
             worker.signal(signal.SIGSTOP)
-            if await rig.read(self.open_claims, worker.pid):
+            if await rig.read(self.at_work, worker.pid):
                 return worker
             worker.signal(signal.SIGCONT)
         return None

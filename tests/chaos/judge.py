@@ -194,7 +194,11 @@ def _rows(loader: Loader, book: Book) -> Iterable[str]:
             yield f"batch {batch_id} was posted with {len(request.phones)} contacts and has {counted[batch_id]} rows"
     yield from _listed("batches that nobody was told of", [str(one) for one in book.batches.keys() - accepted.keys()])
     yield from _listed("posts without an answer", [one.key for one in loader.posted if one.status is None])
-    refused = Counter(request.status for request in loader.posted if request.status not in (202, 402, None))
+    refused = Counter(
+        request.status
+        for request in loader.posted
+        if request.status not in (202, 402, None) and not (request.status == 400 and request.came_too_late)
+    )
     yield from _listed("posts that were answered with", sorted(refused.items(), key=str))
     yield from _listed("batches under two keys", [str(row["batch_id"]) for row in book.tables["keys"]])
     yield from _listed(

@@ -27,6 +27,14 @@ class Posted:
     status: int | None = None
     batch_id: UUID | None = None
     tries: int = 0
+    answered_at: datetime | None = None
+
+    @property
+    def came_too_late(self) -> bool:
+        """It had expired by the time that it was answered: it may have been refused for that."""
+        expires_at = self.body.get("expires_at")
+        answered_at = self.answered_at
+        return expires_at is not None and answered_at is not None and datetime.fromisoformat(expires_at) < answered_at
 
     @property
     def phones(self) -> set[str]:
@@ -101,7 +109,7 @@ class Loader:
                 await asyncio.sleep(self._choices.uniform(0.1, 0.6))
                 continue
             if request.status is None:
-                request.status = answer.status_code
+                request.status, request.answered_at = answer.status_code, datetime.now(UTC)
             else:
                 again = False
             if answer.status_code == 202:

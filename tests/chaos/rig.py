@@ -31,7 +31,8 @@ LAUNCHER = "tests.chaos.process"
 
 SIMULATOR = ["--latency-ms", str(LATENCY_MS), "--jitter-ms", str(JITTER_MS), "--no-dedupe", "--no-magic"]
 """It takes an id again that it has taken before: a second call would be seen to have been one."""
-REPORTS = ["--receipt-attempts", "12", "--receipt-retry-ms", "200"]
+REPORTS = ["--receipt-attempts", "12", "--receipt-retry-ms", "200", "--receipt-jitter-ms", "5000"]
+"""Most come later than a lease lasts and the log is asked: a lost answer is not settled by them alone."""
 
 Environments = Callable[[str, int], Mapping[str, str]]
 """More variables of the n-th process of a kind, `serve` or `worker`."""
