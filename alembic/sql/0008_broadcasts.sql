@@ -106,3 +106,16 @@ COMMENT ON COLUMN audit.broadcast_recipients.sent_at IS 'when the provider took 
 COMMENT ON COLUMN audit.broadcast_recipients.delivered_at IS 'when it was delivered, by a receipt';
 COMMENT ON COLUMN audit.broadcast_recipients.read_at IS 'when it was read';
 COMMENT ON COLUMN audit.broadcast_recipients.failed_at IS 'when it was refused or failed';
+
+-- As before, and whom each key speaks for.
+CREATE OR REPLACE VIEW audit.key_usage AS
+SELECT k.id AS key_id, k.account_id, k.name, k.scopes,
+    CASE WHEN k.revoked_at IS NOT NULL THEN 'revoked' WHEN k.expires_at <= now() THEN 'expired' ELSE 'valid' END AS state,
+    k.created_at, k.expires_at, k.revoked_at, k.last_used_at, coalesce(e.batches, 0) AS batches, coalesce(e.actions, 0) AS actions,
+    e.last_action_at, k.owner_id
+FROM api_key k
+LEFT JOIN (
+    SELECT actor, count(*) FILTER (WHERE event = 'created') AS batches, count(*) AS actions, max(at) AS last_action_at
+    FROM batch_event WHERE actor LIKE 'key:%' GROUP BY actor
+) e ON e.actor = 'key:' || k.id;
+COMMENT ON COLUMN audit.key_usage.owner_id IS 'the person of the directory on whose behalf it speaks';

@@ -88,7 +88,8 @@ async def test_only_an_active_leader_of_the_groups_team_or_its_owner_may(http: h
         ("nobody", GROUP),
         (None, GROUP),
     ):
-        response = await http.post(PATH, json=body(group_id=group), headers=await bearer(pool, owner))
+        key = {"idempotency-key": "k"}
+        response = await http.post(PATH, json=body(group_id=group), headers=await bearer(pool, owner) | key)
         refusals.append({**assert_problem(response, 403, "forbidden"), "request_id": ""})
     assert all(refusal == refusals[0] for refusal in refusals)
     assert await value(pool, "SELECT count(*) FROM batch") == 0

@@ -54,6 +54,9 @@ def test_a_key_is_printed_once_listed_and_revoked(postgres_dsn: str, catalog_fil
     assert run(postgres_dsn, "keys", "revoke", key_id).exit_code == 0
     assert "revoked" in run(postgres_dsn, "keys", "list").output
     assert run(postgres_dsn, "keys", "revoke", key_id).exit_code == 1
+    spoken = run(postgres_dsn, "keys", "create", "acme", "--owner", "ana", "--name", "app").output.strip()
+    (line,) = [line for line in run(postgres_dsn, "keys", "list").output.splitlines() if spoken.split("_")[2] in line]
+    assert line.endswith("  owner ana  app")
 
 
 def test_the_secret_of_an_accounts_callbacks_can_be_read(postgres_dsn: str, catalog_file: Path) -> None:

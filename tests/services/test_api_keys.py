@@ -42,6 +42,10 @@ async def test_a_key_lets_its_account_in_with_its_scopes(pool: Pool) -> None:
     found = await authenticate(pool, key)
     assert (found.account_id, found.billing_account_id, found.scopes) == ("acme", "payer", {"batches:read"})
     assert found.actor == f"key:{found.key_id}"
+    assert found.owner_id is None
+    assert (found.may("batches:read"), found.may("batches:write"), found.may("broadcast:read")) == (True, False, False)
+    sends = await authenticate(pool, await api_keys.create(pool, "acme", scopes=("broadcast:send",), owner_id="ana"))
+    assert (sends.owner_id, sends.may("broadcast:read"), sends.may("batches:read")) == ("ana", True, False)
     assert key.rsplit("_", 1)[1] not in await value(pool, "SELECT api_key::text FROM api_key")
 
 

@@ -114,6 +114,15 @@ async def test_a_sender_can_lose_an_account(pool: Pool) -> None:
     assert await value(pool, "SELECT array_agg(account_id) FROM sender_account") == ["other"]
 
 
+def two_broadcast_services(*, active: bool) -> str:
+    second = {**factories.SERVICE_FIELDS, "id": "second", "account": "acme", "kind": "broadcast", "active": active}
+    return catalog_text(kind="broadcast") + factories.toml("service", second)
+
+
+def test_a_second_service_for_broadcasts_may_wait_in_the_file() -> None:
+    assert len(read_catalog(two_broadcast_services(active=False))["service"]) == 2
+
+
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
@@ -144,6 +153,10 @@ async def test_a_sender_can_lose_an_account(pool: Pool) -> None:
         (
             catalog_text().replace('accounts = ["acme"]', 'accounts = ["b"]'),
             f"[[sender]] {factories.sender_id(1)}: accounts: b is not in the file",
+        ),
+        (
+            two_broadcast_services(active=True),
+            "[[service]]: account acme has 2 active ones of kind broadcast; one at most",
         ),
     ],
 )

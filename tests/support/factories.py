@@ -78,7 +78,7 @@ def catalog_text(
                 },
             )
         )
-    return "\n".join(_toml(table, fields) for table, fields in entries)
+    return "\n".join(toml(table, fields) for table, fields in entries)
 
 
 SERVICE_FIELDS: dict[str, Any] = {
@@ -186,7 +186,7 @@ def in_an_hour() -> datetime:
     return datetime.now(UTC) + timedelta(hours=1)
 
 
-def _toml(table: str, fields: Mapping[str, Any]) -> str:
+def toml(table: str, fields: Mapping[str, Any]) -> str:
     lines = [f"[[{table}]]"]
     lines += [f"{name} = {_toml_value(given)}" for name, given in fields.items() if given is not None]
     return "\n".join([*lines, ""])

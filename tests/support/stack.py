@@ -134,8 +134,8 @@ class Stack:
     workers: list[ChildProcess] = field(default_factory=list)
     clients: list[Api] = field(default_factory=list)
 
-    async def client(self, account: str = factories.ACCOUNT) -> Api:
-        api = Api(self.api_url, await factories.add_key(self.pool, account))
+    async def client(self, account: str = factories.ACCOUNT, owner: str | None = None) -> Api:
+        api = Api(self.api_url, await factories.add_key(self.pool, account, owner=owner))
         self.clients.append(api)
         return api
 

@@ -64,7 +64,7 @@ class BroadcastController(Controller):
             context.directory,
             caller,
             decode(body, _decoder),
-            key=read_key(request, body, scope=f"broadcast:{caller.owner_id}"),
+            key=read_key(request, body, scope=f"broadcast:{caller.owner_id or ''}"),
         )
         headers = {"Location": f"/api/v1/broadcasts/{posted.batch_id}"}
         if posted.replayed:

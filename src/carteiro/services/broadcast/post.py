@@ -49,9 +49,11 @@ async def post_broadcast(
     Whoever may not address the group is told so in the same words whether there is such a group or not, and before
     anything else is said. The directory is read with nothing of ours open.
     """
+    if caller.owner_id is None:
+        raise Forbidden(MAY_NOT)
     if key is not None and (earlier := await find_under_key(pool, caller, key)) is not None:
         return await _posted(pool, caller, earlier, replayed=True)
-    if caller.owner_id is None or not await directory.may_address(owner_id=caller.owner_id, group_id=request.group_id):
+    if not await directory.may_address(owner_id=caller.owner_id, group_id=request.group_id):
         raise Forbidden(MAY_NOT)
     service, template = await _read_ground(pool, settings, caller, request)
     written = await directory.read_phones(request.group_id, most=CONTACTS_MAX)
