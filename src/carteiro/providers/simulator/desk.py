@@ -7,6 +7,8 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from carteiro.providers.simulator.ledger import Arrival
 from carteiro.providers.simulator.plan import Plan
 from carteiro.providers.simulator.state import State
@@ -91,10 +93,14 @@ class Desk:
         return Judged(row, arrival, plan, accepted)
 
     async def _report(self, one: Judged) -> None:
-        if one.plan.receipt == "early":
-            await self._state.receipts.post_now(one.row, one.plan)
+        plan = one.plan
+        if plan.answer == "http":
+            # The code of the answer is not the code of what is reported of a message that was taken all the same.
+            plan = msgspec.structs.replace(plan, error_id=0)
+        if plan.receipt == "early":
+            await self._state.receipts.post_now(one.row, plan)
         else:
-            self._state.receipts.plan(one.row, one.plan)
+            self._state.receipts.plan(one.row, plan)
 
     async def wait(self, whole: Plan | None, plans: list[Plan]) -> None:
         options = self._state.options
