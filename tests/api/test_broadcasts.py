@@ -134,6 +134,11 @@ async def test_what_is_wrong_with_a_request_is_named(http: httpx.AsyncClient, po
     async with pool.connection() as conn:
         await conn.execute("UPDATE submission SET status = 'APPROVED', signature = '\\x00'")
     assert await refused("template-not-approved")
+    # Approved, and held by a sender of another provider only.
+    async with pool.connection() as conn:
+        await conn.execute("UPDATE submission s SET signature = t.signature FROM template t")
+        await conn.execute("UPDATE service SET provider = 'meta'")
+    assert await refused("template-not-approved")
     assert await value(pool, "SELECT count(*) FROM batch") == 0
 
 

@@ -51,9 +51,9 @@ async def test_a_sender_goes_by_the_providers_name_and_is_metered_by_ours(pool: 
 async def test_a_sender_of_the_other_provider_is_not_used(pool: Pool, provider: str) -> None:
     await add_account(pool, credits=1, **{**META, "provider": provider})
     refs = {"infobip": "'1'", "meta": "NULL"}
+    await add_batch(pool, 1, on_capacity="spill")
     async with transact(pool) as conn:
         await conn.execute(f"UPDATE sender SET provider_ref = {refs[provider]}".encode())
-    await add_batch(pool, 1, on_capacity="spill")
     claimed = await Bench(pool, LIFTED, FakeProvider()).claim()
     assert isinstance(claimed, Nothing)
     assert claimed.reason == "no_active_senders"

@@ -99,15 +99,17 @@ async def read_template(conn: AsyncConnection[Any], name: str, language: str) ->
         return await cursor.fetchone()
 
 
-async def is_usable(conn: AsyncConnection[Any], template: Template, account_id: str) -> bool:
-    """Whether some business manager in which the account has a sender holds an APPROVED copy of equal signature."""
+async def is_usable(conn: AsyncConnection[Any], template: Template, service_id: str) -> bool:
+    """Whether some business manager in which the service's account has a sender at its provider holds an APPROVED copy
+    of equal signature.
+    """
     cursor = await conn.execute(
         SQL.template_usable,
         {
             "name": template.name,
             "language": template.language,
             "signature": template.signature,
-            "account_id": account_id,
+            "service_id": service_id,
         },
     )
     row = await cursor.fetchone()

@@ -119,7 +119,7 @@ async def _read_ground(
         if service is None:
             raise Conflict("This account has no active service of kind broadcast.")
         template = await read_usable_template(
-            conn, caller.account_id, request.template_name, request.language, pointer="/template_name"
+            conn, service.id, request.template_name, request.language, pointer="/template_name"
         )
     errors = [
         *category_faults(service, template, "/template_name"),

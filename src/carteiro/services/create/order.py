@@ -139,7 +139,7 @@ async def read_ground(pool: Pool, settings: Settings, caller: Caller, terms: Bat
             raise Conflict(f"The service {service.id} is not active.")
         if service.kind != "multibm":
             raise Conflict(f"The service {service.id} is of kind {service.kind}: it sends no batches.")
-        template = await read_usable_template(conn, caller.account_id, name, language)
+        template = await read_usable_template(conn, service.id, name, language)
     return Ground(
         terms,
         service,
@@ -151,16 +151,16 @@ async def read_ground(pool: Pool, settings: Settings, caller: Caller, terms: Bat
 
 
 async def read_usable_template(
-    conn: Connection, account_id: str, name: str, language: str, *, pointer: str = "/template"
+    conn: Connection, service_id: str, name: str, language: str, *, pointer: str = "/template"
 ) -> Template:
-    """A template that some sender of the account can send. `pointer`: where the request names it.
+    """A template that some sender of the account can send under the service. `pointer`: where the request names it.
 
     Raises UnknownTemplate or TemplateNotApproved.
     """
     template = await catalog.read_template(conn, name, language)
     if template is None:
         raise UnknownTemplate(name, language, pointer)
-    if not await catalog.is_usable(conn, template, account_id):
+    if not await catalog.is_usable(conn, template, service_id):
         raise TemplateNotApproved(name, language, pointer)
     return template
 

@@ -86,7 +86,7 @@ async def _read_ground(pool: Pool, caller: Caller, batch_id: UUID) -> tuple[Pare
         frozen = Template(
             parent.template_name, parent.template_language, content["category"], content, parent.template_signature
         )
-        if not await catalog.is_usable(conn, frozen, parent.account_id):
+        if not await catalog.is_usable(conn, frozen, service.id):
             raise TemplateNotUsable(frozen.name, frozen.language)
     return parent, service
 

@@ -101,7 +101,7 @@ async def read_ground(pool: Pool, settings: Settings, caller: Caller, request: I
         if service is None:
             raise Conflict(f"This account has no active service for group links of flow {request.flow}.")
         name, language = request.template.name, request.template.language
-        template = await read_usable_template(conn, caller.account_id, name, language)
+        template = await read_usable_template(conn, service.id, name, language)
         now = await outcomes.read_clock(conn)
     forbidden = settings.forbidden_utility_terms if service.category == Category.UTILITY else ()
     errors = list(template_faults(request, template.content, forbidden))

@@ -141,14 +141,15 @@ SELECT provider, base_url, api_key_env FROM service WHERE id = %(service_id)s
 SELECT name, language, category, content, signature FROM template WHERE name = %(name)s AND language = %(language)s
 
 -- name: template_usable
--- Some business manager in which the account has a sender holds an approved copy that equals the template.
+-- Some business manager in which the account has a sender at the service's provider holds an approved copy that equals the
+-- template. Senders and copies as in pools.sql, whatever keeps them from sending at present.
 SELECT EXISTS (
     SELECT FROM submission sub
     JOIN template t ON t.id = sub.template_id
-    JOIN sender s ON s.business_manager_id = sub.business_manager_id
-    JOIN sender_account sa ON sa.sender_id = s.id
-    WHERE t.name = %(name)s AND t.language = %(language)s AND sa.account_id = %(account_id)s
-        AND sub.status = 'APPROVED' AND sub.signature = %(signature)s
+    JOIN service v ON v.id = %(service_id)s
+    JOIN sender s ON s.business_manager_id = sub.business_manager_id AND (s.provider_ref IS NOT NULL) = (v.provider = 'meta')
+    JOIN sender_account sa ON sa.sender_id = s.id AND sa.account_id = v.account_id
+    WHERE t.name = %(name)s AND t.language = %(language)s AND sub.status = 'APPROVED' AND sub.signature = %(signature)s
 )
 
 -- name: account_capacity
