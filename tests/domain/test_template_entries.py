@@ -4,7 +4,7 @@ import pytest
 
 from carteiro.domain.errors import InvalidRequest
 from carteiro.domain.template_entries import parse_template
-from carteiro.domain.templates import Button, ButtonType, Category, Header, HeaderType, Template
+from carteiro.domain.templates import Button, ButtonType, Category, Header, HeaderType, Template, signature
 
 ENTRY = {"name": "order_update", "category": "UTILITY", "body": "Olá {{1}}"}
 
@@ -62,7 +62,9 @@ def test_every_fault_is_told_at_once():
         ({"body": " "}, "body", "missing"),
         ({"body": "x" * 1025}, "body", "too-long"),
         ({"body": 3}, "body", "wrong-type"),
-        ({"body": "{{nome}}"}, "body", "placeholders"),
+        ({"body": "{{Nome}}"}, "body", "placeholders"),
+        ({"body": "{{nome}} {{1}}"}, "body", "placeholders"),
+        ({"header": {"type": "TEXT", "text": "{{nome}}"}}, "header/text", "placeholders"),
         ({"language": "Portuguese"}, "language", "bad-language"),
         ({"footer": "{{1}}"}, "footer", "placeholders"),
         ({"header": "IMAGE"}, "header", "wrong-type"),
@@ -82,3 +84,12 @@ def test_every_fault_is_told_at_once():
 )
 def test_what_whatsapp_would_refuse_is_refused(changes, pointer, code):
     assert faults_of(**changes) == {f"/template/0/{pointer}": code}
+
+
+def test_a_body_may_name_its_placeholders_and_is_the_same_as_one_that_numbers_them() -> None:
+    named = parse_template({**ENTRY, "body": "Ola {{nome}}, sao {{ valor_total }}. Ate logo, {{nome}}!"})
+    numbered = parse_template({**ENTRY, "body": "Ola {{1}}, sao {{2}}. Ate logo, {{1}}!"})
+    assert named.names == ("nome", "valor_total")
+    assert numbered.names == ()
+    assert named.to_content() == numbered.to_content()
+    assert signature(named) == signature(numbered)

@@ -138,7 +138,10 @@ def test_a_second_service_for_broadcasts_may_wait_in_the_file() -> None:
             "[[service]] #1 acme-utility: Object contains unknown field `colour`",
         ),
         (catalog_text(messages_per_second=0), "[[service]] #1 acme-utility: messages_per_second: Expected `int` >= 1"),
-        (catalog_text(body="Ola {{nome}}."), "[[template]] #1 order_update: body: named placeholders"),
+        (
+            catalog_text(body="Ola {{nome}} {{1}}."),
+            "[[template]] #1 order_update: body: placeholders are numbered, or named",
+        ),
         (catalog_text() + "[[account]]\n", "[[account]] #2: Object missing required field `id`"),
         (catalog_text() + catalog_text(), "[[account]] acme: given 2 times"),
         (catalog_text().replace('id = "acme"', 'id = "b"'), "[[service]] acme-utility: account: acme is not in the"),
@@ -168,7 +171,7 @@ def test_a_fault_is_told_with_its_table_place_and_field(text: str, fault: str) -
 
 def test_all_faults_are_told_at_once() -> None:
     with pytest.raises(CatalogError) as refused:
-        read_catalog(catalog_text(charge_rule="half", body="{{x}}", bm_limit=-1))
+        read_catalog(catalog_text(charge_rule="half", body="{{2}}", bm_limit=-1))
     assert {fault.split("]]")[0] for fault in refused.value.faults} >= {"[[service", "[[template", "[[business_manager"}
 
 

@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 
 from carteiro.domain.outcomes import Accepted, Fact, FactKind, NotSent, Outcome, Scope, Throttled
+from carteiro.services.catalog import apply_catalog
 from carteiro.services.dispatch.model import Nothing, Slice
 from carteiro.storage.facts import merge_facts
 from carteiro.storage.pool import Pool, transact
 from tests.support.dispatching import LIFTED, TAKEN_AT, Bench, FakeProvider, counts, meter
-from tests.support.factories import add_account, add_batch, bm_id, number_id, sender_id, value
+from tests.support.factories import add_account, add_batch, bm_id, catalog_text, number_id, sender_id, value
 
 META: dict[str, Any] = {"provider": "meta", "base_url": "http://127.0.0.1:9100", "api_key_env": "META_TOKEN"}
 WAMID = "wamid.HBgMNTUz"
@@ -154,3 +155,18 @@ async def test_a_message_kept_back_shows_so_until_it_is_delivered(pool: Pool, or
         assert await value(pool, "SELECT (status, code)::text FROM message") == "(sent,HELD_FOR_QUALITY)"
         await deliver()
     assert await value(pool, "SELECT (status, code)::text FROM message") == "(delivered,)"
+
+
+async def test_placeholders_go_by_the_names_that_the_copy_gives_them(pool: Pool) -> None:
+    await add_account(pool, credits=1, **META)
+    named = catalog_text(**META).replace(
+        'physical_name = "order_update_v1"',
+        'physical_name = "order_update_v1"\nbody = "Ola {{nome}}, pedido {{pedido}} saiu."',
+    )
+    changes = [line for change in await apply_catalog(pool, named) for line in change.lines()]
+    assert changes == ["~ submission order_update pt_BR acme-bm1", "    parameter_names: [] -> ['nome', 'pedido']"]
+    assert await apply_catalog(pool, named) == []
+    await add_batch(pool, 1)
+    (due,) = (await Bench(pool, LIFTED, FakeProvider()).claimed()).due
+    assert due.outgoing.parameter_names == ("nome", "pedido")
+    assert due.outgoing.placeholders == ("Ana", "0")

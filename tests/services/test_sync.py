@@ -27,8 +27,10 @@ from tests.support.factories import (
     add_catalog,
     bm_id,
     catalog_text,
+    number_id,
     sender_id,
     value,
+    waba_id,
 )
 
 FAST = {"messages_per_second": 10_000}
@@ -653,3 +655,35 @@ async def test_a_batch_without_a_usable_sender_goes_on_as_soon_as_there_is_one_a
     text = catalog_text(max_inflight=1, **FAST)
     await apply_catalog(pool, text.replace("[[sender]]\n", '[[sender]]\nstatus = "ACTIVE"\n'))
     await goes_on()
+
+
+# A provider with names of its own for senders and accounts
+
+
+async def test_senders_and_accounts_are_asked_about_by_the_providers_names(pool: Pool) -> None:
+    await add_account(pool, bms=2, senders_per_bm=2, bm_limit=None, provider="meta")
+    station = bench(pool)
+    low, banned = sender_id(1, 1), sender_id(2, 1)
+    say(station, number_id(low), quality="LOW", tier=Tier("TIER_2K", 2_000))
+    say(station, number_id(banned), "BANNED")
+    say_template(station, waba_id(bm_id(1)), "PAUSED", usable=False)
+    report = await sync(station)
+    assert report.changes == [
+        f"business manager {bm_id(1)}: limit none -> 2000",
+        f"sender {low}: quality UNKNOWN -> LOW",
+        f"template {TEMPLATE}_v1 pt_BR of {bm_id(1)}: APPROVED -> PAUSED",
+        f"sender {banned}: status ACTIVE -> BANNED",
+    ]
+    assert report.unlisted == [
+        f"sender {sender_id(1, 2)}",
+        f"sender {sender_id(2, 2)}",
+        f"template {TEMPLATE}_v2 pt_BR of {bm_id(2)}",
+    ]
+
+
+async def test_senders_of_one_provider_are_not_asked_about_at_another(pool: Pool) -> None:
+    await add_account(pool, provider="meta")
+    async with transact(pool) as conn:
+        await conn.execute("UPDATE service SET provider = 'infobip'")
+    station = bench(pool)
+    assert await sync(station) == SyncReport()

@@ -6,7 +6,16 @@ from enum import StrEnum
 from typing import Any, TypeVar
 
 from carteiro.domain.errors import FieldError, InvalidRequest
-from carteiro.domain.templates import Button, ButtonType, Category, Header, HeaderType, Template, placeholders_of
+from carteiro.domain.templates import (
+    Button,
+    ButtonType,
+    Category,
+    Header,
+    HeaderType,
+    Template,
+    number_placeholders,
+    placeholders_of,
+)
 
 _NAME = re.compile(r"[a-z0-9_]{1,512}")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(?:_[A-Z]{2,4})?")
@@ -47,6 +56,16 @@ class _Reader:
             self.refuse(field, "placeholders", f"{most} placeholders at most" if most else "takes no placeholder")
         return found
 
+    def number(self, text: str, field: str) -> tuple[str, tuple[str, ...]]:
+        """The text with its placeholders numbered, and their names where it had some."""
+        try:
+            numbered, names = number_placeholders(text)
+        except ValueError as error:
+            self.refuse(field, "placeholders", str(error))
+            return text, ()
+        self.placeholders(numbered, field)
+        return numbered, names
+
     def choice(self, kind: type[_Choice], value: object, field: str) -> _Choice | None:
         try:
             return kind(str(value))
@@ -71,14 +90,14 @@ def parse_template(entry: Mapping[str, Any], *, pointer: str = "") -> Template:
         reader.refuse("language", "bad-language", "must be a code such as pt_BR")
     category = reader.choice(Category, entry.get("category", ""), "category")
     body = reader.text(entry, "body", "body", longest=1024, required=True)
-    reader.placeholders(body, "body")
+    body, names = reader.number(body, "body")
     footer = reader.text(entry, "footer", "footer", longest=60)
     reader.placeholders(footer, "footer", most=0)
     header = _read_header(reader, entry.get("header"))
     buttons = _read_buttons(reader, entry.get("buttons", []))
     if reader.errors or category is None:
         raise InvalidRequest(f"The template {name!r} is not valid.", errors=reader.errors)
-    return Template(name, language, category, body, header, footer, buttons)
+    return Template(name, language, category, body, header, footer, buttons, names)
 
 
 def _read_header(reader: _Reader, entry: object) -> Header | None:

@@ -1,7 +1,7 @@
 """A template's structure: what it is made of, when two are equal, and what a contact must give for it.
 
-Positional placeholders only, `{{1}}` to `{{n}}`: Infobip's template API has no named ones. Lengths and numbers of
-buttons are WhatsApp's limits as Infobip publishes them.
+Placeholders are `{{1}}` to `{{n}}`. A body may name them instead, as Meta allows: they are numbered when it is read,
+and the names kept for the provider. Lengths and numbers of buttons are WhatsApp's limits as Infobip publishes them.
 
 A batch freezes its template's *content*: the plain dict of `Template.to_content`, kept as JSON. Later edits of the
 template never touch it, and rendering reads the dict as it is.
@@ -68,6 +68,10 @@ class Template:
     header: Header | None = None
     footer: str = ""
     buttons: tuple[Button, ...] = ()
+    names: tuple[str, ...] = ()
+    """What the body called its placeholders, in their order; empty: they are numbered. Of one physical copy, and so no
+    part of the content.
+    """
 
     @property
     def placeholders(self) -> int:
@@ -117,7 +121,23 @@ class Template:
 # ----------------------------------------------------------------------------------------------------
 
 _ACCENTS = re.compile("[\u0300-\u036f]+")
+_PARAMETER_NAME = re.compile(r"[a-z][a-z0-9_]{0,99}")
 _PLACEHOLDER = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
+
+
+def number_placeholders(text: str) -> tuple[str, tuple[str, ...]]:
+    """The text with named placeholders numbered in the order of their first appearance, and their names; a text without
+    named ones as it is. Raises ValueError, in words for the client.
+    """
+    found = [name.strip() for name in _PLACEHOLDER.findall(text)]
+    if all(name.isascii() and name.isdecimal() for name in found):
+        return text, ()
+    names = tuple(dict.fromkeys(found))
+    wrong = [name for name in names if not _PARAMETER_NAME.fullmatch(name)]
+    if wrong:
+        raise ValueError(f"placeholders are numbered, or named by lower-case letters, digits and _: {{{{{wrong[0]}}}}}")
+    numbers = {name: str(number) for number, name in enumerate(names, start=1)}
+    return _PLACEHOLDER.sub(lambda match: f"{{{{{numbers[match[1].strip()]}}}}}", text), names
 
 
 def placeholders_of(text: str) -> tuple[int, ...]:
@@ -125,7 +145,7 @@ def placeholders_of(text: str) -> tuple[int, ...]:
     names = {name.strip() for name in _PLACEHOLDER.findall(text)}
     named = sorted(name for name in names if not (name.isascii() and name.isdecimal()))
     if named:
-        raise ValueError(f"named placeholders are not supported, number them from {{{{1}}}}: {{{{{named[0]}}}}}")
+        raise ValueError(f"only a body may name its placeholders, number them from {{{{1}}}}: {{{{{named[0]}}}}}")
     numbers = sorted(int(name) for name in names)
     if numbers != list(range(1, len(numbers) + 1)):
         raise ValueError("placeholders must be numbered from {{1}} without gaps")

@@ -5,8 +5,8 @@ Claims read the catalog anew each time, so that what is written here holds from 
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 import structlog
@@ -132,13 +132,15 @@ async def _sync_connection(
 ) -> None:
     async with pool.connection() as conn:
         managers = await sync.read_managers(conn, senders)
+        names = await sync.read_names(conn, senders)
         asked_at = await outcomes.read_clock(conn)
     async with asyncio.timeout(settings.call_timeout_s * (1 + len(senders) / 100)):
-        states = {state.sender: state for state in await provider.read_senders(senders)}
+        said_of = {state.sender: state for state in await provider.read_senders([names[sender] for sender in senders])}
+    states = {sender: replace(said_of[name], sender=sender) for sender, name in names.items() if name in said_of}
     report.unlisted += [f"sender {sender}" for sender in senders if sender not in states]
     for manager in managers:
         said = [states[sender] for sender in manager.senders if sender in states]
-        templates = await _read_templates(provider, manager, report)
+        templates = await _read_templates(provider, manager, names, report)
 
         async def attempt(
             manager: Manager = manager,
@@ -153,22 +155,31 @@ async def _sync_connection(
         report.freed |= applied.freed
 
 
-async def _read_templates(provider: Provider, manager: Manager, report: SyncReport) -> list[TemplateState]:
-    """The templates of a business manager, by the first of its senders that is answered; none where there are none."""
+async def _read_templates(
+    provider: Provider, manager: Manager, names: Mapping[str, str], report: SyncReport
+) -> list[TemplateState]:
+    """The templates of a business manager: of all its accounts where the provider names those, else by the first of its
+    senders that is answered. None where there are none, or not every account was answered.
+    """
     if not manager.submissions:
         return []
-    problem = ""
-    for sender in manager.senders[:SENDERS_ASKED]:
+    found: list[TemplateState] = []
+    problems: list[str] = []
+    for asked in manager.accounts or [names[sender] for sender in manager.senders[:SENDERS_ASKED]]:
         try:
-            found = await provider.read_templates(sender)
+            found += await provider.read_templates(asked)
         except StatesUnreadable as error:
-            problem = str(error)
+            problems.append(str(error))
             continue
-        listed = {f"{state.name} {state.language}" for state in found}
-        report.unlisted += [f"template {name} of {manager.id}" for name in manager.submissions if name not in listed]
-        return found
-    report.unanswered.append(f"templates of {manager.id}: {problem}")
-    return []
+        if not manager.accounts:
+            problems.clear()
+            break
+    if problems:
+        report.unanswered.append(f"templates of {manager.id}: {problems[-1]}")
+        return []
+    listed = {f"{state.name} {state.language}" for state in found}
+    report.unlisted += [f"template {name} of {manager.id}" for name in manager.submissions if name not in listed]
+    return found
 
 
 async def _apply(

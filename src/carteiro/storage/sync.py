@@ -20,6 +20,8 @@ class Manager:
     id: str
     senders: list[str]
     """Those that may be asked about, the usable ones first."""
+    accounts: list[str]
+    """What the provider calls the accounts that they belong to, where it has a name for those."""
     submissions: list[str]
     """"<physical name> <language>" of each."""
 
@@ -73,6 +75,12 @@ async def read_managers(conn: AsyncConnection[Any], senders: Sequence[str]) -> l
     """The business managers of these senders, in order of id."""
     cursor = await conn.execute(SQL.managers, {"senders": list(senders)})
     return [Manager(*row) for row in await cursor.fetchall()]
+
+
+async def read_names(conn: AsyncConnection[Any], senders: Sequence[str]) -> dict[str, str]:
+    """What the provider calls each of these senders."""
+    cursor = await conn.execute(SQL.names, {"senders": list(senders)})
+    return dict(await cursor.fetchall())
 
 
 async def note_senders(

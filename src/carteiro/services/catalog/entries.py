@@ -207,6 +207,7 @@ class _Reader:
             "business_manager_id": given.business_manager,
             "physical_name": given.physical_name,
             "signature": signature(copy) if copy else b"",
+            "parameter_names": list(copy.names) if copy else [],
             **({"status": given.status} if given.status is not None else {}),
         }
 

@@ -23,7 +23,7 @@ FROM sender s ORDER BY id
 SELECT name, language, category, content, signature FROM template ORDER BY name, language
 
 -- name: submissions
-SELECT t.name AS template, t.language, s.business_manager_id, s.physical_name, s.status, s.signature
+SELECT t.name AS template, t.language, s.business_manager_id, s.physical_name, s.status, s.signature, s.parameter_names
 FROM submission s JOIN template t ON t.id = s.template_id
 ORDER BY t.name, t.language, s.business_manager_id
 
@@ -75,11 +75,11 @@ ON CONFLICT (name, language) DO UPDATE SET category = excluded.category, content
     signature = excluded.signature
 
 -- name: put_submission
-INSERT INTO submission (template_id, business_manager_id, physical_name, status, signature)
-SELECT t.id, %(business_manager_id)s, %(physical_name)s, coalesce(%(status)s, 'PENDING'), %(signature)s
+INSERT INTO submission (template_id, business_manager_id, physical_name, status, signature, parameter_names)
+SELECT t.id, %(business_manager_id)s, %(physical_name)s, coalesce(%(status)s, 'PENDING'), %(signature)s, %(parameter_names)s::text[]
 FROM template t WHERE t.name = %(template)s AND t.language = %(language)s
 ON CONFLICT (template_id, business_manager_id) DO UPDATE SET physical_name = excluded.physical_name,
-    status = coalesce(%(status)s, submission.status), signature = excluded.signature
+    status = coalesce(%(status)s, submission.status), signature = excluded.signature, parameter_names = excluded.parameter_names
 
 -- name: deactivate_service
 UPDATE service SET active = false WHERE id = %(id)s

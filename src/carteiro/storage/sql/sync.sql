@@ -19,15 +19,17 @@ DELETE FROM lead WHERE name = 'sync'
 SELECT min(s.id), array_agg(DISTINCT x.id ORDER BY x.id)
 FROM service s
 JOIN sender_account sa ON sa.account_id = s.account_id
-JOIN sender x ON x.id = sa.sender_id AND x.active
+JOIN sender x ON x.id = sa.sender_id AND x.active AND (x.provider_ref IS NOT NULL) = (s.provider = 'meta')
 JOIN business_manager bm ON bm.id = x.business_manager_id AND bm.active
 WHERE s.active
 GROUP BY s.provider, s.base_url, s.api_key_env
 ORDER BY 1
 
 -- name: managers
--- Each business manager of some senders: these, the usable ones first, and its submissions as the provider knows them.
+-- Each business manager of some senders: these, the usable ones first, the provider's accounts that they belong to, and its submissions
+-- as the provider knows them.
 SELECT x.business_manager_id, array_agg(x.id ORDER BY x.status <> 'ACTIVE', x.id),
+    coalesce(array_agg(DISTINCT x.waba_id) FILTER (WHERE x.waba_id IS NOT NULL), '{}'),
     ARRAY(
         SELECT DISTINCT sub.physical_name || ' ' || t.language FROM submission sub JOIN template t ON t.id = sub.template_id
         WHERE sub.business_manager_id = x.business_manager_id ORDER BY 1)
@@ -35,6 +37,9 @@ FROM sender x
 WHERE x.id = ANY(%(senders)s::text[])
 GROUP BY x.business_manager_id
 ORDER BY x.business_manager_id
+
+-- name: names
+SELECT id, coalesce(provider_ref, id) FROM sender WHERE id = ANY(%(senders)s::text[])
 
 -- name: note_senders
 -- It stops an active sender, and lets go on what it stopped itself: a refusal's or an operator's status is another word.
