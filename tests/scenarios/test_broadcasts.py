@@ -1,37 +1,33 @@
-"""A broadcast from the request to its last receipt, through a daily limit that is too small for its group."""
+"""A broadcast by Meta, from the request to its last receipt, through a daily limit that is too small for its group."""
 
 from typing import Any
 
 import httpx
 
 from tests.scenarios.conftest import StackStarter
+from tests.scenarios.test_meta import listen
 from tests.support import factories
 from tests.support.directories import GROUP, LEADER, RECIPIENTS, load_directory
 from tests.support.stack import window
 from tests.support.waiting import until
 
 BODY = {"group_id": GROUP, "template_name": factories.TEMPLATE, "variables": {"1": "all", "2": "7"}}
-SETTINGS = {"CARTEIRO_DIRECTORY_SCHEMA": "demo_directory"}
-BROADCASTS = factories.toml(
-    "service",
-    {
-        **factories.SERVICE_FIELDS,
-        "id": "acme-broadcast",
-        "account": factories.ACCOUNT,
-        "kind": "broadcast",
-        "charge_rule": "free",
-    },
-)
+CATALOG = {"provider": "meta", "kind": "broadcast", "charge_rule": "free", "bm_limit": 15}
+SETTINGS = {
+    **window(4.0),
+    "CARTEIRO_DIRECTORY_SCHEMA": "demo_directory",
+    "CARTEIRO_META_APP_SECRETS": "simulated-app-secret",
+}
 
 
 async def test_a_broadcast_reaches_each_member_once_as_its_limit_allows(start: StackStarter, postgres_dsn: str) -> None:
     load_directory(postgres_dsn)
-    catalog = factories.catalog_text(bm_limit=15) + BROADCASTS
-    async with start(catalog, settings={**window(4.0), **SETTINGS}) as stack:
+    async with start(CATALOG, settings=SETTINGS) as stack:
+        await listen(stack)
         # Receipts that come three times and in disorder, and one that says that it failed.
         await stack.simulator.fault(plan={"receipt": "repeat"}, to="5511981000001")
         await stack.simulator.fault(plan={"receipt": "reorder"}, to="5511981000002")
-        await stack.simulator.fault(plan={"status_id": 4, "error_id": 7001, "receipt": "repeat"}, to="5511981000003")
+        await stack.simulator.fault(plan={"status_id": 4, "error_id": 131026, "receipt": "repeat"}, to="5511981000003")
         api = await stack.client(owner=LEADER)
         balance = await api.credits()
         answers = [await api.http.post("/broadcasts", json=BODY, headers={"Idempotency-Key": "once"}) for _ in range(2)]
@@ -52,7 +48,7 @@ async def test_a_broadcast_reaches_each_member_once_as_its_limit_allows(start: S
         recipients = (await api.http.get(f"/broadcasts/{id}/recipients")).json()["items"]
         failed = [recipient for recipient in recipients if recipient["status"] not in ("delivered", "read")]
         assert [(recipient["phone"], recipient["status"]) for recipient in failed] == [("+5511981000003", "failed")]
-        assert failed[0]["error"]["code"] == "EC_7001"
+        assert failed[0]["error"]["code"] == "131026"
         told = await factories.value(
             stack.pool, "SELECT error_detail FROM audit.broadcast_recipients WHERE status = 'failed'"
         )

@@ -23,6 +23,8 @@ DIRECTORY_SCHEMA = "demo_directory"
 """Of demo/directory.sql."""
 KEY_VARIABLE = "SIMULATOR_API_KEY"
 """What the demo's catalog names; the simulator takes any key, and no real one is asked for."""
+META_APP_SECRET = "simulated-app-secret"
+"""What the simulator signs with when it is Meta."""
 CATALOG_SIMULATOR_URL = "http://127.0.0.1:9100"
 """As the catalog has it."""
 
@@ -56,8 +58,12 @@ class Stack:
             "CARTEIRO_HOST": HOST,
             "CARTEIRO_PORT": str(api_port),
             "CARTEIRO_PUBLIC_URL": self.api_url,
+            "CARTEIRO_META_APP_SECRETS": META_APP_SECRET,
         }
-        simulator_arguments = ["simulator", "--host", HOST, "--port", str(simulator_port)]
+        simulator_arguments = [
+            *("simulator", "--host", HOST, "--port", str(simulator_port)),
+            *("--meta-webhook-url", f"{self.api_url}/webhooks/whatsapp-status", "--meta-app-secret", META_APP_SECRET),
+        ]
         self.simulator = Child("simulator", simulator_arguments, common, output)
         self.api = Child("api", ["serve"], common, output)
         names = [f"worker-{number}" for number in range(1, workers + 1)] if workers > 1 else ["worker"]
