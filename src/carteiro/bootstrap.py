@@ -27,6 +27,7 @@ from carteiro.services import (
 )
 from carteiro.services.codes import publish_codes
 from carteiro.services.dispatch.dispatcher import Dispatcher
+from carteiro.services.dispatch.follow_up_reconcile import reconcile_follow_ups
 from carteiro.services.dispatch.lapse import close_lapsed_claims
 from carteiro.services.dispatch.reconcile import reconcile_unknown
 from carteiro.settings import Settings
@@ -95,9 +96,15 @@ async def run_worker(settings: Settings) -> None:
         dispatcher = Dispatcher(pool, settings, worker_id, providers.of_service)
         duties.pump = dispatcher.pump
         duties.chores = {
-            "apply_receipts": partial(receive.apply_all, pool, _parser, stop_words=StopWords(settings.stop_words)),
+            "apply_receipts": partial(
+                receive.apply_all,
+                pool,
+                _parser,
+                stop_words=StopWords(settings.stop_words),
+                window_s=settings.service_window_s,
+            ),
             "send_callbacks": partial(callback.send_due, pool, settings),
-            "reconcile": partial(reconcile_unknown, pool, settings, providers.of_service),
+            "reconcile": partial(_reconcile, pool, settings, providers),
             "retention": partial(retention.retain_when_free, pool, settings),
             "sync": partial(sync.sync_when_due, pool, settings, providers.of_service, worker_id),
         }
@@ -134,6 +141,11 @@ def _parser(provider: str) -> Callable[[bytes], Parsed]:
     return parser_of(provider)
 
 
+async def _reconcile(pool: Pool, settings: Settings, providers: Providers) -> None:
+    await reconcile_unknown(pool, settings, providers.of_service)
+    await reconcile_follow_ups(pool, settings, providers.of_service)
+
+
 def _chores(pool: Pool, settings: Settings) -> Chores:
     async def withdraw_ended() -> None:
         await withdraw.withdraw_ended(pool)
@@ -150,6 +162,7 @@ def _chores(pool: Pool, settings: Settings) -> Chores:
 
     return Chores(
         close_lapsed_claims=partial(close_lapsed_claims, pool, settings),
+        withdraw_follow_ups=partial(withdraw.withdraw_follow_ups, pool),
         withdraw_ended=withdraw_ended,
         settle=settle,
         hourly=tidy_up,

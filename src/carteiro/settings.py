@@ -80,6 +80,9 @@ class Settings:
     pump_s: float = _setting(30.0, "how long one job pumps a service before it makes room and is deferred anew")
     blackout_first_s: float = _setting(30.0, "pause of a service after 15 infrastructure failures in a row")
     blackout_longest_s: float = _setting(1_800.0, "longest such pause; it doubles after each probe that failed")
+    service_window_s: float = _setting(
+        86_400.0, "how long after a message an answer to it counts, and after an answer what follows may be sent"
+    )
     reconcile_after_s: float = _setting(180.0, "how long an unknown outcome waits before the provider's log is asked")
     unknown_give_up_after_s: float = _setting(
         169_200.0, "an outcome still unknown after this time is given up, visibly; inside the 48 h of the log"

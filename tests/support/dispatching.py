@@ -74,6 +74,8 @@ class FakeProvider:
     free_answer: Callable[[FreeForm], Outcome] = lambda message: Accepted(followup_key(message.batch_id, message.seq))
     taken: dict[MessageId, FactKind] = field(default_factory=dict)
     """What the log knows."""
+    taken_free: dict[MessageId, FactKind] = field(default_factory=dict)
+    """The same of follow-ups."""
     states_readable: bool = True
     senders: dict[str, SenderState] = field(default_factory=dict)
     templates: dict[str, Sequence[TemplateState]] = field(default_factory=dict)
@@ -101,16 +103,19 @@ class FakeProvider:
     async def submit_free(self, message: FreeForm) -> Outcome:
         self.free_calls.append(message)
         outcome = self.free_answer(message)
+        if isinstance(outcome, Accepted):
+            self.taken_free[message.batch_id, message.seq] = FactKind.SENT
         if self.latency_s:
             await asyncio.sleep(self.latency_s)
         return outcome
 
-    async def look_up(self, ids: Sequence[MessageId]) -> LookUp:
+    async def look_up(self, ids: Sequence[MessageId], *, followups: bool = False) -> LookUp:
         if not self.log_reachable:
             raise LogUnreachable("told to be away")
-        known = [message_id for message_id in ids if message_id in self.taken]
-        facts = tuple(Fact(*message_id, self.taken[message_id], TAKEN_AT) for message_id in known)
-        return LookUp(facts, tuple(message_id for message_id in ids if message_id not in self.taken))
+        taken = self.taken_free if followups else self.taken
+        known = [message_id for message_id in ids if message_id in taken]
+        facts = tuple(Fact(*message_id, taken[message_id], TAKEN_AT, followup=followups) for message_id in known)
+        return LookUp(facts, tuple(message_id for message_id in ids if message_id not in taken))
 
     async def read_senders(self, senders: Sequence[str]) -> list[SenderState]:
         if not self.states_readable:

@@ -7,6 +7,7 @@ from uuid import UUID
 import msgspec
 
 from carteiro.domain.broadcasts import STATUS_OF_MESSAGE, BroadcastStatus
+from carteiro.domain.follow_ups import FollowUp
 from carteiro.domain.outcomes import message_key
 from carteiro.domain.requests import Instant
 from carteiro.domain.suppression import Scope
@@ -70,6 +71,8 @@ class Batch(msgspec.Struct):
     money: Money
     on_capacity: str
     max_attempts: int | None
+    follow_up: FollowUp | None
+    """What is sent once to a contact who answers; `GET .../messages` tells of each."""
     callback_url: str | None
     created_at: datetime
     scheduled_at: datetime | None
@@ -105,6 +108,7 @@ class Batch(msgspec.Struct):
             money=Money(report.debited, report.charged, report.refunded, seen.held),
             on_capacity=report.on_capacity,
             max_attempts=report.max_attempts,
+            follow_up=msgspec.convert(report.follow_up, FollowUp | None),
             callback_url=report.callback_url,
             created_at=report.created_at,
             scheduled_at=report.scheduled_at,
@@ -148,6 +152,17 @@ class Schedule(msgspec.Struct, forbid_unknown_fields=True):
     """With its offset. null, or a time that has passed: at once."""
 
 
+class FollowUpState(msgspec.Struct):
+    """What became of what follows a contact's answer. It is no message of its own: no count and no credit is for it."""
+
+    status: str
+    """As of a message. `pending`: the contact has answered, and it is about to be sent."""
+    at: datetime
+    """When it came to be so; by the provider's clock where that told it."""
+    code: str | None
+    """Why it failed, waits or was not sent."""
+
+
 class Message(msgspec.Struct):
     seq: int
     """Place among the batch's messages, from 1."""
@@ -166,6 +181,8 @@ class Message(msgspec.Struct):
     delivered_at: datetime | None
     seen_at: datetime | None
     failed_at: datetime | None
+    follow_up: FollowUpState | None
+    """null: the contact has not answered, or nothing was to follow."""
 
     @classmethod
     def of(cls, batch_id: UUID, listed: Any) -> "Message":
@@ -183,6 +200,9 @@ class Message(msgspec.Struct):
             delivered_at=listed.delivered_at,
             seen_at=listed.seen_at,
             failed_at=listed.failed_at,
+            follow_up=FollowUpState(listed.follow_up_status, listed.follow_up_at, listed.follow_up_code)
+            if listed.follow_up_status
+            else None,
         )
 
 

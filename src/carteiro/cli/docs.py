@@ -10,11 +10,12 @@ from carteiro.settings import settings_page
 INTRODUCTION = """\
 # States
 
-Every edge of the two state machines, generated from `src/carteiro/domain/lifecycle.py` by `make docs`. The same table
+Every edge of the state machines, generated from `src/carteiro/domain/lifecycle.py` by `make docs`. The same table
 is in Postgres (`lifecycle_edge`): the statements that move a row name an event and join it, and triggers refuse any
-other edge, whoever asks. Each change appends a row to `batch_event` or `message_event` in the same statement.
+other edge, whoever asks. Each change appends a row to `batch_event`, `message_event` or `follow_up_event` in the same
+statement.
 
-An event is *fenced* when only the worker may cause it whose claim is the message's last one. *Only if* narrows an edge
+An event is *fenced* when only the worker may cause it whose claim is the row's last one. *Only if* narrows an edge
 by a fact of the row before the move: `gave_up`, its outcome had been given up and nothing else is known; `assumed`, its
 delivery had only been assumed. The database checks that too.
 
@@ -22,7 +23,7 @@ Not here, because they move nothing: a rescheduled batch keeps its state (`batch
 abandoned draft is deleted.
 """
 
-TITLES = {Machine.BATCH: "Batch", Machine.MESSAGE: "Message"}
+TITLES = {Machine.BATCH: "Batch", Machine.MESSAGE: "Message", Machine.FOLLOW_UP: "Follow-up"}
 
 
 @click.group()

@@ -16,6 +16,8 @@ from enum import StrEnum
 class Machine(StrEnum):
     BATCH = "batch"
     MESSAGE = "message"
+    FOLLOW_UP = "follow_up"
+    """In the states of a message."""
 
 
 class BatchState(StrEnum):
@@ -63,6 +65,12 @@ def _message(
     return Edge(Machine.MESSAGE, event, tuple(sources), target, fenced, only_if, why)
 
 
+def _follow_up(
+    event: str, sources: Iterable[str], target: str, *, fenced: bool = False, only_if: str = "", why: str = ""
+) -> Edge:
+    return Edge(Machine.FOLLOW_UP, event, tuple(sources), target, fenced, only_if, why)
+
+
 B, M = BatchState, MessageState
 
 OUTCOME_UNKNOWN = "OUTCOME_UNKNOWN"
@@ -107,10 +115,44 @@ EDGES: tuple[Edge, ...] = (
     _message("failed", [M.DELIVERED], M.FAILED, only_if="assumed", why="the delivery had only been assumed"),
     _message("assumed", [M.SENT], M.DELIVERED, why="no receipt within 24 h of the send"),
     _message("gave_up", [M.UNKNOWN], M.FAILED, why=f"no evidence in time: {OUTCOME_UNKNOWN}"),
+    _follow_up("claimed", [M.PENDING], M.PENDING_SEND, why="committed before the call's first byte"),
+    _follow_up(
+        "withdrawn",
+        [M.PENDING],
+        M.UNSENT,
+        why="batch cancelled or in error, contact suppressed, or the service window closed",
+    ),
+    _follow_up("given_back", [M.PENDING_SEND], M.PENDING, fenced=True, why="certainly not sent"),
+    _follow_up(
+        "dropped",
+        [M.PENDING_SEND],
+        M.UNSENT,
+        fenced=True,
+        why="certainly not sent, and its batch no longer sends or its window closes before it may be tried again",
+    ),
+    _follow_up("lost", [M.PENDING_SEND], M.UNKNOWN, fenced=True, why="ambiguous answer, or the claim's lease lapsed"),
+    _follow_up("exhausted", [M.PENDING_SEND], M.FAILED, fenced=True, why="it did not leave too often"),
+    _follow_up("sent", [M.PENDING, M.PENDING_SEND, M.UNKNOWN], M.SENT, why="the provider took it"),
+    _follow_up("sent", [M.FAILED], M.SENT, only_if="gave_up", why="it had gone after all"),
+    _follow_up(
+        "delivered", [M.PENDING, M.PENDING_SEND, M.UNKNOWN, M.SENT, M.FAILED], M.DELIVERED, why="receipt, even early"
+    ),
+    _follow_up(
+        "seen",
+        [M.PENDING, M.PENDING_SEND, M.UNKNOWN, M.SENT, M.DELIVERED, M.FAILED],
+        M.SEEN,
+        why="receipt, even early",
+    ),
+    _follow_up("failed", [M.PENDING, M.PENDING_SEND, M.UNKNOWN, M.SENT], M.FAILED, why="refused, or failed later"),
+    _follow_up("gave_up", [M.UNKNOWN], M.FAILED, why=f"no evidence in time: {OUTCOME_UNKNOWN}; never sent again"),
 )
 
-INITIAL: dict[Machine, str] = {Machine.BATCH: B.DRAFT, Machine.MESSAGE: M.PENDING}
-STATES: dict[Machine, tuple[str, ...]] = {Machine.BATCH: tuple(B), Machine.MESSAGE: tuple(M)}
+INITIAL: dict[Machine, str] = {Machine.BATCH: B.DRAFT, Machine.MESSAGE: M.PENDING, Machine.FOLLOW_UP: M.PENDING}
+STATES: dict[Machine, tuple[str, ...]] = {
+    Machine.BATCH: tuple(B),
+    Machine.MESSAGE: tuple(M),
+    Machine.FOLLOW_UP: tuple(M),
+}
 
 SENDING: tuple[BatchState, ...] = (B.PENDING_MODERATION, B.PENDING, B.PROCESSING, B.PAUSED)
 """A batch in any other state no longer sends: an edge of its messages into `pending` ends in `unsent` instead."""

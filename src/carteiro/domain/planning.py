@@ -4,6 +4,7 @@ Pure: calendars, rooms and lanes come from the tables under the claim's locks, a
 """
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -118,6 +119,42 @@ def plan_slots(
     if slots:
         return Plan(slots)
     return Plan(slots, _next_us(service, [lane for lane in lanes if _is_open(lane, rooms)], start_us, horizon_us))
+
+
+def plan_each(
+    lanes: Sequence[Lane], *, service: Calendar, start_us: int, horizon_us: int, gap_us: int
+) -> list[int | None]:
+    """An instant inside [start_us, horizon_us] for each row whose sender is given already; None where there is none.
+
+    One that has to wait for its sender holds up no other. Grants are made in the calendars.
+    """
+    planned: list[int | None] = []
+    cursor_us = start_us
+    for lane in lanes:
+        at_us = _agreed(service, lane, cursor_us, horizon_us)
+        if at_us is not None:
+            service.grant(at_us)
+            for calendar in lane.calendars:
+                calendar.grant(at_us)
+            cursor_us += gap_us
+        planned.append(at_us)
+    return planned
+
+
+def next_chance_us(service: Calendar, lane: Lane, start_us: int, horizon_us: int) -> int:
+    """When a row of this sender could go, as far as the calendars look ahead."""
+    next_us = _next_us(service, [lane], start_us, horizon_us)
+    return horizon_us if next_us is None else next_us
+
+
+def _agreed(service: Calendar, lane: Lane, at_us: int, horizon_us: int) -> int | None:
+    """The earliest instant that the service and the lane both grant."""
+    while True:
+        served_us = service.earliest(at_us, horizon_us)
+        free_us = None if served_us is None else lane.earliest(served_us, horizon_us)
+        if free_us is None or free_us == served_us:
+            return free_us
+        at_us = free_us
 
 
 class _Queue:

@@ -14,6 +14,7 @@ import msgspec
 
 from carteiro.domain.contacts import Contact, OnInvalid, Row, Screening
 from carteiro.domain.errors import FieldError, InvalidRequest
+from carteiro.domain.follow_ups import FollowUp, follow_up_faults
 from carteiro.domain.templates import HeaderType, Template, forbidden_terms, is_https_url
 
 MOST_ATTEMPTS = 100
@@ -49,6 +50,8 @@ class BatchTerms(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_onl
     on_capacity: OnCapacity = OnCapacity.REJECT
     allow_duplicate: bool = False
     max_attempts: int | None = None
+    follow_up: FollowUp | None = None
+    """What is sent once to a contact who answers within 24 hours."""
 
     @property
     def header(self) -> dict[str, str] | None:
@@ -101,6 +104,8 @@ def request_faults(
         yield FieldError("/max_attempts", "out-of-range", f"1 to {MOST_ATTEMPTS}")
     if request.expires_at is not None and request.expires_at <= max(now, request.scheduled_at or now):
         yield FieldError("/expires_at", "too-early", "must lie in the future and after scheduled_at")
+    if request.follow_up is not None:
+        yield from follow_up_faults(request.follow_up)
 
 
 class RequestSignature:
@@ -109,7 +114,7 @@ class RequestSignature:
     def __init__(self, account_id: str, terms: BatchTerms) -> None:
         schedule = [at and at.astimezone(UTC) for at in (terms.scheduled_at, terms.expires_at)]
         self._encoder = msgspec.json.Encoder()
-        given = [account_id, terms.service, terms.template, terms.header, schedule]
+        given = [account_id, terms.service, terms.template, terms.header, schedule, terms.follow_up]
         self._digest = sha256(self._encoder.encode(given))
 
     def add(self, rows: Sequence[Row]) -> None:

@@ -57,8 +57,10 @@ class Provider(Protocol):
         """Send one message that is no template, once, under its `followup_key`. No expected failure is raised."""
         ...
 
-    async def look_up(self, ids: Sequence[MessageId]) -> LookUp:
-        """Ask the log. Raises LogUnreachable, also when only a part could be read."""
+    async def look_up(self, ids: Sequence[MessageId], *, followups: bool = False) -> LookUp:
+        """Ask the log of these messages, or of their follow-ups. Raises LogUnreachable, also when only a part could be
+        read.
+        """
         ...
 
     async def read_senders(self, senders: Sequence[str]) -> list[SenderState]:

@@ -13,12 +13,13 @@ from psycopg import InterfaceError, OperationalError
 from carteiro.domain.lifecycle import MessageState
 from carteiro.domain.outcomes import Fact, FactKind, ForeignFact, Parsed, message_key
 from carteiro.domain.suppression import StopWords
+from carteiro.services.answers import SEQ_MAX, Written, lock_known, note_answers
 from carteiro.services.dispatch.waking import SENDERS, wake_waiting
 from carteiro.services.finalise import fold_tallies
 from carteiro.services.owners import Owners, find_owners
 from carteiro.services.suppression import Heard, hear, note_heard
 from carteiro.services.sync import ask_soon, note_accounts, note_notices
-from carteiro.storage import aliases, receipts
+from carteiro.storage import aliases, follow_ups, receipts
 from carteiro.storage.aliases import Alias, Waiting
 from carteiro.storage.facts import merge_facts
 from carteiro.storage.pool import Connection, Pool, retry_serialization, transact
@@ -30,7 +31,7 @@ Parse = Callable[[bytes], Parsed]
 """Reads one provider's webhook body. Raises only when the body as a whole is unreadable."""
 
 NO_STOP_WORDS = StopWords()
-SEQ_MAX = 2**31 - 1
+DAY_S = 86_400.0
 ALIAS_WAIT_S = 3600.0
 """How long a receipt waits for its message to become known (the sweep looks by the same time)."""
 DETAIL_MAX = 200
@@ -50,14 +51,21 @@ async def store_posted(pool: Pool, provider: str, body: bytes) -> None:
 
 
 async def apply_payloads(
-    pool: Pool, parser_of: Callable[[str], Parse], *, stop_words: StopWords = NO_STOP_WORDS, limit: int = 200
+    pool: Pool,
+    parser_of: Callable[[str], Parse],
+    *,
+    stop_words: StopWords = NO_STOP_WORDS,
+    window_s: float = DAY_S,
+    limit: int = 200,
 ) -> int:
     """Merge up to `limit` waiting payloads, oldest first, in one transaction; how many were taken. 0: none is left.
 
     With them goes what had waited for its message to become known. `parser_of` gives the reader of a provider's bodies,
-    or raises LookupError. Any number of appliers may run at once.
-    Locks: inbox and waiting rows (skipping locked ones), batches in order of id (FOR KEY SHARE), messages in order of
-    seq, rows of the suppression list, templates' copies, senders.
+    or raises LookupError. What a contact writes within `window_s` of a message counts as its answer. Any number of
+    appliers may run at once.
+    Locks: inbox and waiting rows (skipping locked ones), batches in order of id (FOR KEY SHARE), messages and then
+    their follow-ups in order of seq, follow-ups that are made, rows of the suppression list, templates' copies,
+    senders.
     """
 
     async def attempt() -> tuple[int, set[UUID], set[str]]:
@@ -66,7 +74,7 @@ async def apply_payloads(
             waiting = await aliases.take_waiting(conn, wait_s=ALIAS_WAIT_S, limit=limit)
             if not payloads and not waiting:
                 return 0, set(), set()
-            told, freed = await _apply(conn, payloads, waiting, parser_of, stop_words)
+            told, freed = await _apply(conn, payloads, waiting, parser_of, stop_words, window_s)
             await receipts.record_receipts(conn, told)
             await receipts.clear_inbox(conn, payloads)
         touched = {row.batch_id for row in told if row.batch_id and row.result is Result.APPLIED}
@@ -81,10 +89,16 @@ async def apply_payloads(
     return taken
 
 
-async def apply_all(pool: Pool, parser_of: Callable[[str], Parse], *, stop_words: StopWords = NO_STOP_WORDS) -> int:
+async def apply_all(
+    pool: Pool,
+    parser_of: Callable[[str], Parse],
+    *,
+    stop_words: StopWords = NO_STOP_WORDS,
+    window_s: float = DAY_S,
+) -> int:
     """Merge until nothing is left that others have not taken; how many payloads."""
     applied = 0
-    while taken := await apply_payloads(pool, parser_of, stop_words=stop_words):
+    while taken := await apply_payloads(pool, parser_of, stop_words=stop_words, window_s=window_s):
         applied += taken
     return applied
 
@@ -96,9 +110,14 @@ class _Item:
     payload: Payload
     fact: Fact
 
+    @property
+    def kind(self) -> str:
+        """As the record of receipts names it."""
+        return f"follow_up_{self.fact.kind}" if self.fact.followup else self.fact.kind
+
     def receipt(self, result: Result, detail: str | None = None) -> Receipt:
         fact = self.fact
-        return Receipt(self.payload, result, fact.kind, fact.batch_id, fact.seq, fact.at, fact.code, detail)
+        return Receipt(self.payload, result, self.kind, fact.batch_id, fact.seq, fact.at, fact.code, detail)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +143,7 @@ async def _apply(
     waiting: Sequence[Waiting],
     parser_of: Callable[[str], Parse],
     stop_words: StopWords,
+    window_s: float,
 ) -> tuple[list[Receipt], set[str]]:
     """What became of each item, and the business managers through which more may be sent now."""
     told: list[Receipt] = []
@@ -138,25 +158,30 @@ async def _apply(
     owners = await find_owners(conn, [*(parsed for _, parsed in read), Parsed(facts=tuple(i.fact for i in resolved))])
     items: list[_Item] = []
     heard: list[Heard] = []
+    written: list[Written] = []
     for payload, parsed in read:
         told += [Receipt(payload, Result.ORPHAN, "item", detail=_clean(key)) for key in parsed.orphans]
         told += [Receipt(payload, Result.MALFORMED, "item")] * parsed.malformed
         told += [Receipt(payload, Result.IGNORED, "item")] * parsed.ignored
         of_contacts = list(hear(partial(owners.accounts_of, payload), payload.received_at, parsed, stop_words))
-        told += [_receipt_of(payload, one) for one in of_contacts]
+        told += [_receipt_of(payload, one) for one in of_contacts if one.answer is None]
+        written += [
+            Written(payload, tuple(owners.accounts_of(payload, one.answer.sender)), one.answer)
+            for one in of_contacts
+            if one.answer is not None
+        ]
         heard += of_contacts
         items += [_Item(payload, _cleaned(fact)) for fact in parsed.facts]
     for item in [*items, *resolved]:
-        if item.fact.followup:
-            told.append(item.receipt(Result.IGNORED))
-        elif not 0 < item.fact.seq <= SEQ_MAX:
+        if not 0 < item.fact.seq <= SEQ_MAX:
             key = message_key(item.fact.batch_id, item.fact.seq)
-            told.append(Receipt(item.payload, Result.ORPHAN, item.fact.kind, item.fact.batch_id, detail=key))
-    items = [item for item in [*items, *resolved] if not item.fact.followup and 0 < item.fact.seq <= SEQ_MAX]
+            told.append(Receipt(item.payload, Result.ORPHAN, item.kind, item.fact.batch_id, detail=key))
+    items = [item for item in [*items, *resolved] if 0 < item.fact.seq <= SEQ_MAX]
     items.sort(key=_place)
     whose = _Whose(await receipts.share_batches(conn, sorted({item.fact.batch_id for item in items})), owners)
     told += [item.receipt(Result.ORPHAN, "no such batch") for item in items if item.fact.batch_id not in whose.batches]
     told += await _merge_apart(conn, [item for item in items if item.fact.batch_id in whose.batches], whose)
+    told += await note_answers(conn, written, window_s=window_s)
     await note_heard(conn, heard)
     freed: set[str] = set()
     for payload, parsed in sorted(read, key=lambda one: (one[0].account_id or "", one[0].id)):
@@ -259,20 +284,24 @@ async def _merge_apart(conn: Connection, items: Sequence[_Item], whose: _Whose) 
         if len(items) == 1:
             fact, payload, name = items[0].fact, items[0].payload, type(error).__name__
             log.warning("receipt_unusable", payload_id=payload.id, error=name)
-            return [Receipt(payload, Result.MALFORMED, fact.kind, fact.batch_id, fact.seq, detail=name)]
+            return [Receipt(payload, Result.MALFORMED, items[0].kind, fact.batch_id, fact.seq, detail=name)]
     middle = len(items) // 2
     return await _merge_apart(conn, items[:middle], whose) + await _merge_apart(conn, items[middle:], whose)
 
 
 async def _merge(conn: Connection, items: Sequence[_Item], whose: _Whose) -> list[Receipt]:
     told: list[Receipt] = []
-    for batch_id, group in groupby(items, key=lambda item: item.fact.batch_id):
-        told += await _merge_batch(conn, batch_id, list(group), whose)
+    for (batch_id, followup), group in groupby(items, key=lambda item: (item.fact.batch_id, item.fact.followup)):
+        told += await _merge_batch(conn, batch_id, list(group), whose, followup=followup)
     return told
 
 
-async def _merge_batch(conn: Connection, batch_id: UUID, items: Sequence[_Item], whose: _Whose) -> list[Receipt]:
-    known = await receipts.lock_messages(conn, batch_id, sorted({item.fact.seq for item in items}))
+async def _merge_batch(
+    conn: Connection, batch_id: UUID, items: Sequence[_Item], whose: _Whose, *, followup: bool
+) -> list[Receipt]:
+    """Of the batch's messages, or of what follows them."""
+    lock, merge = (lock_known, follow_ups.merge_facts) if followup else (receipts.lock_messages, merge_facts)
+    known = await lock(conn, batch_id, sorted({item.fact.seq for item in items}))
     told: list[Receipt] = []
     heard: list[Fact] = []
     earliest: dict[tuple[int, FactKind], datetime] = {}
@@ -285,7 +314,7 @@ async def _merge_batch(conn: Connection, batch_id: UUID, items: Sequence[_Item],
             heard.append(fact)
         told.append(item.receipt(result, detail))
     # Repeated ones as well: what a fact says beside its kind and time is for the merge to judge.
-    await merge_facts(conn, batch_id, heard)
+    await merge(conn, batch_id, heard)
     return told
 
 
@@ -305,9 +334,9 @@ def _judge(
     return (Result.APPLIED if before is None or fact.at < before else Result.REPEATED), None
 
 
-def _place(item: _Item) -> tuple[UUID, int, int]:
+def _place(item: _Item) -> tuple[UUID, bool, int, int]:
     """The order of locks, then the order of arrival."""
-    return item.fact.batch_id, item.fact.seq, item.payload.id
+    return item.fact.batch_id, item.fact.followup, item.fact.seq, item.payload.id
 
 
 def _cleaned(fact: Fact) -> Fact:

@@ -8,7 +8,7 @@ from datetime import datetime
 from carteiro.domain import phones
 from carteiro.domain.contacts import MOST_NAMED
 from carteiro.domain.errors import FieldError, InvalidRequest
-from carteiro.domain.outcomes import Parsed
+from carteiro.domain.outcomes import Inbound, Parsed
 from carteiro.domain.phones import Phone
 from carteiro.domain.suppression import COOL_DOWN_LONGEST_S, Scope, Source, StopWords, Word
 from carteiro.services.api_keys import Caller
@@ -45,6 +45,8 @@ class Heard:
     """One for each account that it concerns."""
     stranger: str | None = None
     """Which of the two is not known."""
+    answer: Inbound | None = None
+    """What was written, where it may be the answer to a message of ours."""
 
 
 async def suppress(pool: Pool, caller: Caller, given: Sequence[str], *, scope: Scope, reason: str | None = None) -> int:
@@ -123,16 +125,16 @@ def hear(
     for inbound in parsed.inbound:
         at = inbound.at or received_at
         if inbound.text not in stop_words:
-            yield Heard("inbound", at)
+            yield Heard("inbound", at, answer=inbound)
             continue
-        key, accounts = _identity(inbound.phone), accounts_of(inbound.sender)
+        key, accounts = identity_of(inbound.phone), accounts_of(inbound.sender)
         words = tuple(
             Word(account, key, Scope.ALL, Source.INBOUND, at, "stop word") for account in accounts if key is not None
         )
         yield Heard("inbound", at, words, _stranger(key, accounts))
     for told in parsed.preferences:
         at = told.at or received_at
-        key, accounts = _identity(told.phone), accounts_of(told.sender)
+        key, accounts = identity_of(told.phone), accounts_of(told.sender)
         reason = "stop" if told.stop else "resume"
         words = tuple(
             Word(account, key, Scope.MARKETING, Source.PREFERENCE, at, reason, told.stop)
@@ -153,7 +155,7 @@ async def note_heard(conn: Connection, heard: Sequence[Heard]) -> None:
     await storage.note_words(conn, [word for told in heard for word in told.words])
 
 
-def _identity(digits: str | None) -> int | None:
+def identity_of(digits: str | None) -> int | None:
     """Of a contact as providers write it: international, without a plus."""
     phone = phones.parse(f"+{digits}") if digits else None
     return phone.identity if isinstance(phone, Phone) else None

@@ -1,8 +1,8 @@
-"""Rows that will never be sent, because their batch ended or expired, become `unsent`."""
+"""Rows that will never be sent, because their batch ended or expired or their window closed, become `unsent`."""
 
 from uuid import UUID
 
-from carteiro.storage import sweep
+from carteiro.storage import follow_ups, sweep
 from carteiro.storage.pool import Pool, transact
 
 ROWS_A_TRANSACTION = 5_000
@@ -32,3 +32,15 @@ async def withdraw_some(pool: Pool, batch_id: UUID) -> int:
     """Withdraw the first ROWS_A_TRANSACTION pending rows of a batch that ended or expired; how many there were."""
     async with transact(pool) as conn:
         return await sweep.withdraw_rows(conn, batch_id, n=ROWS_A_TRANSACTION)
+
+
+async def withdraw_follow_ups(pool: Pool) -> int:
+    """Withdraw pending follow-ups of batches that were cancelled or failed, and those whose window has closed; about
+    ROWS_A_SWEEP at most.
+    """
+    withdrawn, moved = 0, ROWS_A_TRANSACTION
+    while moved == ROWS_A_TRANSACTION and withdrawn < ROWS_A_SWEEP:
+        async with transact(pool) as conn:
+            moved = await follow_ups.withdraw_ended(conn, n=ROWS_A_TRANSACTION)
+        withdrawn += moved
+    return withdrawn

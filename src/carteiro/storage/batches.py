@@ -75,6 +75,7 @@ class Report:
     on_capacity: str
     skipped: dict[str, Any] | None
     max_attempts: int | None
+    follow_up: dict[str, Any] | None
     created_at: datetime
     scheduled_at: datetime | None
     expires_at: datetime | None

@@ -41,6 +41,11 @@ class Listed:
     delivered_at: datetime | None
     seen_at: datetime | None
     failed_at: datetime | None
+    follow_up_status: str | None
+    """None: the contact has not answered, or nothing was to follow."""
+    follow_up_at: datetime | None
+    """When it came to be so."""
+    follow_up_code: str | None
 
 
 class CopyText(NamedTuple):

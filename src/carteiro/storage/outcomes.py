@@ -116,9 +116,9 @@ async def note_duplicates(conn: AsyncConnection[Any], batch_id: UUID, claim_id: 
         await conn.execute(SQL.note_duplicates, {"batch_id": batch_id, "claim_id": claim_id, "seqs": list(seqs)})
 
 
-async def lock_lapsed_claim(conn: AsyncConnection[Any], *, grace_s: float) -> tuple[int, UUID, list[int]] | None:
-    """An open claim whose lease is over: (claim, batch, seqs). None while the database is up for less than `grace_s`:
-    after an outage of the database itself the workers get time to renew.
+async def lock_lapsed_claim(conn: AsyncConnection[Any], *, grace_s: float) -> tuple[int, UUID, list[int], bool] | None:
+    """An open claim whose lease is over: (claim, batch, seqs, whether of follow-ups). None while the database is up
+    for less than `grace_s`: after an outage of the database itself the workers get time to renew.
     """
     cursor = await conn.execute(SQL.lapsed_claim, {"grace_s": grace_s})
     return await cursor.fetchone()

@@ -129,6 +129,8 @@ PRUNED = (
     "aliases",
     "pair_waits",
     "group_links",
+    "follow_ups",
+    "follow_up_events",
     "idempotency_keys",
     "signatures",
     "callbacks",

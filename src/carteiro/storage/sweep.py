@@ -21,11 +21,13 @@ class Due:
     lapsed: bool
     unsettled: bool
     unknown: bool
+    follow_ups: bool
+    """Some that will not be sent any more are still pending."""
     sync: bool
 
 
 async def services_to_pump(conn: AsyncConnection[Any]) -> set[str]:
-    """Services with a batch that could send now."""
+    """Services with a batch, or with follow-ups, that could be sent now."""
     cursor = await conn.execute(SQL.services_to_pump)
     return {service_id for (service_id,) in await cursor.fetchall()}
 

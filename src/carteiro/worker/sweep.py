@@ -27,6 +27,7 @@ class Chores:
     """The use cases that the leader runs itself, in the order of a sweep."""
 
     close_lapsed_claims: Callable[[], Awaitable[object]]
+    withdraw_follow_ups: Callable[[], Awaitable[object]]
     withdraw_ended: Callable[[], Awaitable[object]]
     settle: Callable[[], Awaitable[object]]
     hourly: Callable[[], Awaitable[object]]
@@ -90,6 +91,8 @@ class Sweeper:
                     await jobs.defer_chore(conn, chore)
         if due.lapsed:
             await _do("close_lapsed_claims", self._chores.close_lapsed_claims)
+        if due.follow_ups:
+            await _do("withdraw_follow_ups", self._chores.withdraw_follow_ups)
         if due.unsettled:
             await _do("withdraw_ended", self._chores.withdraw_ended)
             await _do("settle", self._chores.settle)

@@ -1,7 +1,8 @@
 """Infobip over HTTP."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from uuid import UUID
 
 import httpx
 
@@ -13,6 +14,7 @@ from carteiro.domain.outcomes import (
     Parsed,
     followup_key,
     message_key,
+    parse_followup_key,
     parse_message_key,
 )
 from carteiro.domain.standing import SenderState, TemplateState
@@ -66,13 +68,13 @@ class InfobipProvider:
         key = followup_key(message.batch_id, message.seq)
         return read_free_answer(response.status_code, response.content, response.headers.get("retry-after"), key)
 
-    async def look_up(self, ids: Sequence[MessageId]) -> LookUp:
+    async def look_up(self, ids: Sequence[MessageId], *, followups: bool = False) -> LookUp:
         facts: list[Fact] = []
         absent: list[MessageId] = []
         for start in range(0, len(ids), LOG_PAGE):
             page = set(ids[start : start + LOG_PAGE])
             while page:
-                rows = await self._read_log(page)
+                rows = await self._read_log(page, followup_key if followups else message_key)
                 known = {row_id for row_id, _ in rows}
                 facts += (fact for row_id, found in rows if row_id in page for fact in found)
                 # Ids with several rows may have pushed others out of the answer: ask for those alone.
@@ -82,9 +84,11 @@ class InfobipProvider:
                 page -= known
         return LookUp(tuple(facts), tuple(absent))
 
-    async def _read_log(self, ids: set[MessageId]) -> list[tuple[MessageId, tuple[Fact, ...]]]:
+    async def _read_log(
+        self, ids: set[MessageId], key_of: Callable[[UUID, int], str]
+    ) -> list[tuple[MessageId, tuple[Fact, ...]]]:
         """The rows of one page, each with its facts. Raises LogUnreachable."""
-        params: list[tuple[str, str]] = [("messageId", message_key(*key)) for key in sorted(ids)]
+        params: list[tuple[str, str]] = [("messageId", key_of(*key)) for key in sorted(ids)]
         url = self._log_url.copy_with(params=[*params, ("limit", str(LOG_PAGE))])
         try:
             response = await self._transport.get(url)
@@ -143,6 +147,9 @@ class InfobipProvider:
 
 def _read_rows(rows: Sequence[object]) -> Iterator[tuple[MessageId, tuple[Fact, ...]]]:
     for row in rows:
-        if not isinstance(row, dict) or (row_id := parse_message_key(str(row.get("messageId")))) is None:
+        if not isinstance(row, dict):
+            raise ValueError("a row that is none")
+        key = str(row.get("messageId"))
+        if (row_id := parse_message_key(key) or parse_followup_key(key)) is None:
             raise ValueError("a row without an id of ours")
         yield row_id, tuple(codec.parse_log_row(row))

@@ -222,7 +222,9 @@ def parse_log_row(row: dict[str, Any]) -> Iterator[Fact]:
 
     Raises ValueError for a row of ours that cannot be read.
     """
-    ours = parse_message_key(str(row.get("messageId")))
+    key = str(row.get("messageId"))
+    followup = parse_followup_key(key)
+    ours = followup or parse_message_key(key)
     if ours is None:
         raise ValueError("not a message of ours")
     outcome = _read_delivery(ours, row)
@@ -230,11 +232,11 @@ def parse_log_row(row: dict[str, Any]) -> Iterator[Fact]:
         raise ValueError("a row of the log cannot be read")
     if outcome is None:
         return
-    yield outcome
+    yield replace(outcome, followup=followup is not None)
     sent_at = read_time(row.get("sentAt"))
     # A refusal's time of sending is only the time of the call.
     if outcome.kind is FactKind.DELIVERED and sent_at is not None:
-        yield Fact(*ours, FactKind.SENT, sent_at)
+        yield Fact(*ours, FactKind.SENT, sent_at, followup=followup is not None)
 
 
 def read_status(row: dict[str, Any]) -> Meaning | None:

@@ -53,7 +53,7 @@ class MetaProvider:
     async def submit_free(self, message: FreeForm) -> Outcome:
         return await self._post(message.sender, codec.encode_free(message))
 
-    async def look_up(self, ids: Sequence[MessageId]) -> LookUp:
+    async def look_up(self, ids: Sequence[MessageId], *, followups: bool = False) -> LookUp:
         """Nothing is found, and nothing proven absent."""
         return LookUp()
 

@@ -109,6 +109,7 @@ class Ground:
             max_attempts=terms.max_attempts,
             scheduled_at=_utc(terms.scheduled_at),
             expires_at=_utc(terms.expires_at),
+            follow_up=terms.follow_up.content if terms.follow_up else None,
         )
 
     def order(self, draft: Draft, screened: Screened) -> Order:

@@ -43,8 +43,7 @@ async def claim_slice(
     service's lock, so that an operator's change (`max_inflight`, a stopped sender, a lowered limit) holds from the
     next claim on. Committed before the first byte of a call; killed before the commit, nothing happened.
     """
-    settings = station.settings
-    slice_s = settings.slice_s if has_log else min(settings.slice_s, NO_LOG_SLICE_S)
+    slice_s = slice_length_s(station.settings, has_log=has_log)
 
     async def attempt() -> tuple[Slice | Nothing, list[str]]:
         freed: list[str] = []
@@ -71,15 +70,10 @@ async def _claim(
 ) -> Slice | Nothing:
     """`freed` takes the business managers on which holds were released."""
     settings = station.settings
-    await claims.lock_service(conn, service_id)
-    service = await claims.read_service(conn, service_id)
-    if service is None or not service.active:
-        return Nothing("service_stopped")
-    if service.wait_until is not None:
-        return Nothing(service.wait_reason or "waiting", (service.wait_until - service.now).total_seconds())
-    allowance = in_flight_allowance(service, slice_s) - service.in_flight
-    if allowance <= 0:
-        return Nothing("in_flight", POLL_S)
+    entered = await enter_service(conn, service_id, slice_s)
+    if isinstance(entered, Nothing):
+        return entered
+    service, allowance = entered
 
     turn = await (claims.next_turn(conn, service_id) if batch_id is None else claims.one_turn(conn, batch_id))
     if turn is None:
@@ -121,6 +115,27 @@ async def _claim(
         return Nothing("gap", POLL_S)
     filled = len(plan.slots) >= spacing.rows_in(slice_s)
     return await _open(conn, station, service_id, service, turn, ground, ready, plan.slots, filled=filled)
+
+
+async def enter_service(conn: Connection, service_id: str, slice_s: float) -> tuple[Service, int] | Nothing:
+    """Lock the service, then read it: with how many rows may come under way, or what stands in the way of any."""
+    await claims.lock_service(conn, service_id)
+    service = await claims.read_service(conn, service_id)
+    if service is None or not service.active:
+        return Nothing("service_stopped")
+    if service.wait_until is not None:
+        return Nothing(service.wait_reason or "waiting", (service.wait_until - service.now).total_seconds())
+    allowance = in_flight_allowance(service, slice_s) - service.in_flight
+    return (service, allowance) if allowance > 0 else Nothing("in_flight", POLL_S)
+
+
+def slice_length_s(settings: Settings, *, has_log: bool) -> float:
+    return settings.slice_s if has_log else min(settings.slice_s, NO_LOG_SLICE_S)
+
+
+def notify_url(settings: Settings, service: Service) -> str:
+    """Where the provider is asked to tell what became of a message."""
+    return f"{settings.public_url}/webhooks/{service.provider}/{service.webhook_token}"
 
 
 def in_flight_allowance(service: Service, slice_s: float) -> int:
@@ -181,7 +196,8 @@ async def _open(
 ) -> Slice:
     """Charge the units, keep the calendars, move the rows to `pending_send`."""
     settings = station.settings
-    notify_url = f"{settings.public_url}/webhooks/{service.provider}/{service.webhook_token}"
+    told_at = notify_url(settings, service)
+    units = [_unit(slot, settings) for slot in slots]
     due = [
         Due(
             outgoing=Outgoing(
@@ -195,16 +211,17 @@ async def _open(
                 header=parameters.header,
                 buttons=parameters.buttons,
                 parameter_names=tuple(ground.candidates[slot.lane.sender_id].parameter_names),
-                notify_url=notify_url,
+                notify_url=told_at,
             ),
             slot_us=slot.at_us,
-            unit=_unit(slot, settings),
+            unit=unit,
             attempt=row.attempt,
+            sender_id=slot.lane.sender_id,
         )
-        for (row, parameters), slot in zip(ready.going, slots, strict=True)
+        for (row, parameters), slot, unit in zip(ready.going, slots, units, strict=True)
     ]
     from_holds = Counter(slot.lane.business_manager_id for slot in slots if slot.from_hold)
-    await capacity.charge(conn, turn.batch_id, [row.unit for row in due], from_holds, ground.limits)
+    await capacity.charge(conn, turn.batch_id, units, from_holds, ground.limits)
     await claims.write_pace(
         conn,
         {pace_id: calendar.trimmed(ground.reading.database_us) for pace_id, calendar in ground.granted(slots).items()},
@@ -214,7 +231,7 @@ async def _open(
         batch_id=turn.batch_id,
         service_id=service_id,
         worker_id=station.worker_id,
-        rows=[Assigned(row.outgoing.seq, from_us(row.slot_us), row.unit) for row in due],
+        rows=[Assigned(row.outgoing.seq, from_us(row.slot_us), unit) for row, unit in zip(due, units, strict=True)],
         lease_s=settings.lease_s,
     )
     return Slice(claim_id, turn.batch_id, service_id, due, ground.reading, lease_until, filled)

@@ -1,7 +1,7 @@
 """The ground a claim stands on: meters, calendars and holds of every eligible sender, read under their locks."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -13,6 +13,7 @@ from carteiro.settings import Settings
 from carteiro.storage import capacity, claims, outcomes, pools
 from carteiro.storage.capacity import Meter, MeterId
 from carteiro.storage.claims import PaceId, Service, Turn
+from carteiro.storage.follow_ups import Carrier
 from carteiro.storage.pool import Connection
 from carteiro.storage.pools import Candidate
 
@@ -71,7 +72,7 @@ class Ground:
 
     def granted(self, slots: Iterable[Slot]) -> dict[PaceId, Calendar]:
         """The calendars in which these slots were granted."""
-        used = {pace_id for slot in slots for pace_id in _paced_by(slot.lane.sender_id, slot.lane.business_manager_id)}
+        used = {pace_id for slot in slots for pace_id in paced_by(slot.lane.sender_id, slot.lane.business_manager_id)}
         return {
             pace_id: calendar
             for pace_id, calendar in self.calendars.items()
@@ -103,22 +104,8 @@ async def lock_ground(conn: Connection, service_id: str, service: Service, turn:
         conn, usable | {("bm", bm) for bm in held_on}, keep_s=settings.window_s + settings.bucket_s
     )
     holds = await capacity.read_holds(conn, turn.batch_id)
-    paces = _paces(service_id, service, candidates)
-    stored = await claims.lock_pace(conn, list(paces))
-    asked_s = monotonic_s()
-    database_us = to_us(await outcomes.read_clock(conn))
-    reading = Reading(database_us, asked_s, monotonic_s())
-    calendars = {
-        pace_id: open_calendar(
-            limit,
-            window_us,
-            round(settings.lateness_s * SECOND_US),
-            now_us=database_us,
-            times_us=stored[pace_id][0],
-            counts=stored[pace_id][1],
-        )
-        for pace_id, (limit, window_us) in paces.items()
-    }
+    paces = paces_of(service_id, service, candidates)
+    reading, calendars = await open_calendars(conn, paces, settings)
 
     managers = [_manager(bm, meters["bm", bm]) for bm in _managers(candidates)]
     senders = [_sender(candidate, meters) for candidate in candidates]
@@ -140,11 +127,34 @@ async def lock_ground(conn: Connection, service_id: str, service: Service, turn:
     )
 
 
+async def open_calendars(
+    conn: Connection, paces: Mapping[PaceId, tuple[int, int]], settings: Settings
+) -> tuple[Reading, dict[PaceId, Calendar]]:
+    """Lock the calendars of these meters, in order; the clock is read after. `paces`: (calls, window)."""
+    stored = await claims.lock_pace(conn, list(paces))
+    asked_s = monotonic_s()
+    database_us = to_us(await outcomes.read_clock(conn))
+    reading = Reading(database_us, asked_s, monotonic_s())
+    return reading, {
+        pace_id: open_calendar(
+            limit,
+            window_us,
+            round(settings.lateness_s * SECOND_US),
+            now_us=database_us,
+            times_us=stored[pace_id][0],
+            counts=stored[pace_id][1],
+        )
+        for pace_id, (limit, window_us) in paces.items()
+    }
+
+
 def _managers(candidates: Iterable[Candidate]) -> list[str]:
     return sorted({candidate.business_manager_id for candidate in candidates})
 
 
-def _paces(service_id: str, service: Service, candidates: Iterable[Candidate]) -> dict[PaceId, tuple[int, int]]:
+def paces_of(
+    service_id: str, service: Service, candidates: Iterable[Candidate | Carrier]
+) -> dict[PaceId, tuple[int, int]]:
     """The meters that are paced at all, as (calls, window): service and senders by the second, BMs by the minute."""
     paces: dict[PaceId, tuple[int, int]] = {("service", service_id): (service.messages_per_second, SECOND_US)}
     for candidate in candidates:
@@ -165,7 +175,7 @@ def _sender(candidate: Candidate, meters: dict[MeterId, Meter]) -> SenderMeter:
 
 
 def _lane(candidate: Candidate, sender: SenderMeter, calendars: dict[PaceId, Calendar]) -> Lane:
-    paced = _paced_by(candidate.sender_id, candidate.business_manager_id)
+    paced = paced_by(candidate.sender_id, candidate.business_manager_id)
     return Lane(
         sender.id,
         sender.business_manager_id,
@@ -176,7 +186,7 @@ def _lane(candidate: Candidate, sender: SenderMeter, calendars: dict[PaceId, Cal
     )
 
 
-def _paced_by(sender_id: str, business_manager_id: str) -> tuple[PaceId, PaceId]:
+def paced_by(sender_id: str, business_manager_id: str) -> tuple[PaceId, PaceId]:
     return ("sender", sender_id), ("bm", business_manager_id)
 
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from carteiro.domain.outcomes import Outcome, Outgoing
+from carteiro.domain.outcomes import FreeForm, Outcome, Outgoing
 from carteiro.services.dispatch.clock import Reading
 from carteiro.storage.capacity import Unit
 
@@ -13,12 +13,15 @@ from carteiro.storage.capacity import Unit
 class Due:
     """One claimed message, committed as `pending_send`: what to send and the instant at which its call may start."""
 
-    outgoing: Outgoing
+    outgoing: Outgoing | FreeForm
     slot_us: int
     """Epoch microseconds on the database's clock."""
-    unit: Unit
+    unit: Unit | None
+    """None: a follow-up takes none."""
     attempt: int
     """Earlier calls that certainly did not send."""
+    sender_id: str
+    """Ours for the sender, whatever the provider calls it."""
 
 
 @dataclass(slots=True)
@@ -34,6 +37,8 @@ class Slice:
     lease_until: datetime
     filled: bool
     """As many rows as the worker's own pace allowed: nothing else bounded it."""
+    follow_ups: bool = False
+    """Its rows are follow-ups of these messages, not the messages."""
     halted: bool = False
     """Its batch was paused or cancelled: no further call of it starts."""
     flushes: int = 0

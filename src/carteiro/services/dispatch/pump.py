@@ -8,6 +8,7 @@ import structlog
 from carteiro.providers.contract import Provider
 from carteiro.services.dispatch.claim import claim_slice
 from carteiro.services.dispatch.clock import monotonic_s
+from carteiro.services.dispatch.follow_up_claim import claim_follow_ups
 from carteiro.services.dispatch.model import Slice
 from carteiro.services.dispatch.send import send_slice
 from carteiro.services.dispatch.spacing import Spacing
@@ -33,11 +34,15 @@ async def pump(station: Station, service_id: str, provider: Provider) -> bool:
         while not station.stopping.is_set():
             if time.monotonic() >= ends_at_s:
                 return True
+            # Whoever answers waits for us. A slice of follow-ups leaves the batches their turn, in the same calendars.
+            answers = await claim_follow_ups(station, service_id, spacing, has_log=provider.has_log)
             claimed = await claim_slice(station, service_id, spacing, has_log=provider.has_log)
+            for piece in (answers, claimed):
+                if isinstance(piece, Slice):
+                    task = asyncio.create_task(_send(station, piece, provider, spacing))
+                    sending.add(task)
+                    task.add_done_callback(sending.discard)
             if isinstance(claimed, Slice):
-                task = asyncio.create_task(_send(station, claimed, provider, spacing))
-                sending.add(task)
-                task.add_done_callback(sending.discard)
                 await _rest(station, _until_last_slot_s(claimed, spacing))
             elif sending or (claimed.wait_s is not None and claimed.wait_s <= LINGER_S):
                 await _rest(station, min(claimed.wait_s if claimed.wait_s is not None else POLL_S, POLL_S))

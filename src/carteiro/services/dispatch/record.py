@@ -90,7 +90,7 @@ async def record(pool: Pool, piece: Slice, results: Sequence[Result], flush: int
 async def _write(conn: Connection, piece: Slice, results: Sequence[Result], settings: Settings) -> list[Unit]:
     """Answers the units that came back."""
     verdicts = judge(results)
-    units = {result.due.outgoing.seq: result.due.unit for result in results}
+    units = {result.due.outgoing.seq: result.due.unit for result in results if result.due.unit is not None}
     may_return = {move.seq for move in verdicts.moves if move.event != "lost"} | verdicts.refused
     if may_return:
         meters = meters_of(units[seq] for seq in may_return)
@@ -98,7 +98,7 @@ async def _write(conn: Connection, piece: Slice, results: Sequence[Result], sett
 
     batch = await outcomes.share_batch(conn, piece.batch_id)
     attempts = {result.due.outgoing.seq: result.due.attempt for result in results}
-    pair_waits_s = await _wait_for_pairs(conn, piece, verdicts.pairs)
+    pair_waits_s = await wait_for_pairs(conn, piece, verdicts.pairs)
     waiting = [
         replace(move, delay_s=max(move.delay_s, pair_waits_s.get(move.seq, 0.0))) if move.seq in pair_waits_s else move
         for move in verdicts.moves
@@ -122,7 +122,7 @@ async def _write(conn: Connection, piece: Slice, results: Sequence[Result], sett
     ended += [row.unit for row in refused if row.unit]
     await capacity.give_back(conn, piece.batch_id, given_back, restore_holds=batch.sends)
     await capacity.give_back(conn, piece.batch_id, ended, restore_holds=False)
-    await _note_service(conn, piece, verdicts, settings)
+    await note_service(conn, piece, verdicts, settings)
     return given_back + ended
 
 
@@ -141,12 +141,12 @@ def judge(results: Sequence[Result]) -> Verdicts:
                 if note is not None:
                     verdicts.notes.setdefault(note, []).append(seq)
                 verdicts.facts.append(Fact(outgoing.batch_id, seq, FactKind.SENT, result.at, provider_id))
-            case Rejected(code, kind, _) if kind in NOT_THE_CONTACTS_FAULT:
+            case Rejected(code, kind, _) if kind in _not_the_contacts_fault(result):
                 verdicts.hear()
                 verdicts.moves.append(Move(seq, "given_back", code, delay_s=1.0))
                 if kind is Kind.SENDER:
-                    verdicts.stopped_senders.add(result.due.unit.sender)
-                elif kind is Kind.TEMPLATE:
+                    verdicts.stopped_senders.add(result.due.sender_id)
+                elif kind is Kind.TEMPLATE and result.due.unit is not None:
                     verdicts.stopped_bms.add(result.due.unit.business_manager)
                 else:
                     verdicts.account_refused = True
@@ -160,7 +160,7 @@ def judge(results: Sequence[Result]) -> Verdicts:
                 verdicts.moves.append(Move(seq, "given_back", code, delay_s=retry_after_s or 0.0))
             case Throttled(retry_after_s, code, Scope.SENDER):
                 verdicts.hear()
-                sender, wait_s = result.due.unit.sender, retry_after_s if retry_after_s is not None else THROTTLE_WAIT_S
+                sender, wait_s = result.due.sender_id, retry_after_s if retry_after_s is not None else THROTTLE_WAIT_S
                 verdicts.sender_waits_s[sender] = max(wait_s, verdicts.sender_waits_s.get(sender, 0.0))
                 # Another sender may take it at once.
                 verdicts.moves.append(Move(seq, "given_back", code, delay_s=min(wait_s, 1.0)))
@@ -181,6 +181,11 @@ def judge(results: Sequence[Result]) -> Verdicts:
     return verdicts
 
 
+def _not_the_contacts_fault(result: Result) -> Sequence[Kind]:
+    """A follow-up has no template that could be at fault."""
+    return NOT_THE_CONTACTS_FAULT if result.due.unit is not None else (Kind.SENDER, Kind.ACCOUNT)
+
+
 def _final(move: Move, earlier: int, batch_id: UUID, batch: Shared) -> Move:
     """The last of its attempts fails, an earlier one waits; a row given back to a batch that no longer sends is
     dropped.
@@ -197,13 +202,13 @@ def _final(move: Move, earlier: int, batch_id: UUID, batch: Shared) -> Move:
     return move
 
 
-async def _wait_for_pairs(conn: Connection, piece: Slice, seqs: set[int]) -> dict[int, float]:
+async def wait_for_pairs(conn: Connection, piece: Slice, seqs: set[int]) -> dict[int, float]:
     """How long each of these rows waits: longer each time."""
     waits = await outcomes.note_pair_waits(conn, piece.batch_id, sorted(seqs))
     return {seq: min(PAIR_WAIT_MAX_S, PAIR_WAIT_BASE ** min(n - 1, 10)) for seq, n in waits.items()}
 
 
-async def _note_service(conn: Connection, piece: Slice, verdicts: Verdicts, settings: Settings) -> None:
+async def note_service(conn: Connection, piece: Slice, verdicts: Verdicts, settings: Settings) -> None:
     """What the calls told about service, senders and submissions. Last, because every worker of the service writes
     here.
     """

@@ -4,6 +4,7 @@ import asyncio
 
 import structlog
 
+from carteiro.services.dispatch.follow_up_record import record_follow_ups
 from carteiro.services.dispatch.model import Result, Slice
 from carteiro.services.dispatch.record import record
 from carteiro.settings import Settings
@@ -66,9 +67,10 @@ class Recorder:
         return self._noted.keys() | self._flushing
 
     async def _flush(self, piece: Slice, results: list[Result]) -> None:
+        write = record_follow_ups if piece.follow_ups else record
         while True:
             try:
-                await record(self._pool, piece, results, piece.flushes, self._settings)
+                await write(self._pool, piece, results, piece.flushes, self._settings)
             except UNREACHABLE:
                 log.warning("record_delayed", claim_id=piece.claim_id, rows=len(results))
                 await asyncio.sleep(RETRY_DELAY_S)

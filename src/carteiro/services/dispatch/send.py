@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from carteiro.domain.outcomes import Ambiguous, Outcome
+from carteiro.domain.outcomes import Ambiguous, FreeForm, Outcome
 from carteiro.providers.contract import Provider
 from carteiro.services.dispatch.clock import from_us, monotonic_s, to_us
 from carteiro.services.dispatch.model import Due, Result, Slice
@@ -87,6 +87,8 @@ async def _submit(due: Due, provider: Provider, timeout_s: float) -> Outcome:
     """A provider answers with outcomes; whatever it raises all the same may have happened after the write."""
     try:
         async with asyncio.timeout(timeout_s):
+            if isinstance(due.outgoing, FreeForm):
+                return await provider.submit_free(due.outgoing)
             return (await provider.submit([due.outgoing]))[0]
     except TimeoutError:
         return Ambiguous("TIMEOUT")

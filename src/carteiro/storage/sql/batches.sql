@@ -52,7 +52,7 @@ SELECT b.account_id FROM batch b WHERE b.id = %(batch_id)s AND b.status <> 'draf
 SELECT b.id, b.service_id, b.status, b.reason, b.error_code,
     CASE WHEN w.reason IS NOT NULL THEN w.reason ELSE b.blocked_by END AS blocked_by,
     CASE WHEN w.reason IS NOT NULL THEN w.until ELSE b.next_attempt_at END AS next_attempt_at, b.total, b.debited, b.charged,
-    b.refunded, b.template_name, b.template_language, b.reference, b.callback_url, b.on_capacity, b.skipped, b.max_attempts,
+    b.refunded, b.template_name, b.template_language, b.reference, b.callback_url, b.on_capacity, b.skipped, b.max_attempts, b.follow_up,
     b.created_at, b.scheduled_at, b.expires_at, b.started_at, b.ended_at, b.settled_at,
     coalesce(t.pending, 0)::int AS pending, coalesce(t.pending_send, 0)::int AS pending_send,
     coalesce(t.unknown, 0)::int AS unknown, coalesce(t.sent, 0)::int AS sent, coalesce(t.delivered, 0)::int AS delivered,

@@ -56,7 +56,7 @@ WHERE m.batch_id = %(batch_id)s AND m.seq = ANY(%(seqs)s::int[]) AND m.claim_id 
     AND u.batch_id = m.batch_id AND u.seq = m.seq
 
 -- name: lapsed_claim
-SELECT id, batch_id, seqs FROM claim
+SELECT id, batch_id, seqs, follow_ups FROM claim
 WHERE closed_at IS NULL AND lease_until < clock_timestamp()
     AND pg_postmaster_start_time() < clock_timestamp() - make_interval(secs => %(grace_s)s)
 ORDER BY batch_id, id LIMIT 1

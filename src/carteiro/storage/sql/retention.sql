@@ -94,6 +94,22 @@ WITH old AS MATERIALIZED (
 )
 DELETE FROM pair_wait p USING old WHERE p.batch_id = old.batch_id AND p.seq = old.seq
 
+-- name: prune_follow_ups
+WITH old AS MATERIALIZED (
+    SELECT f.batch_id, f.seq FROM partition_drop d JOIN follow_up f ON f.batch_id >= uuid_floor(d.from_at) AND f.batch_id < uuid_floor(d.until_at)
+    WHERE d.parent = 'message' AND d.dropped_at IS NOT NULL
+    LIMIT %(n)s
+)
+DELETE FROM follow_up f USING old WHERE f.batch_id = old.batch_id AND f.seq = old.seq
+
+-- name: prune_follow_up_events
+WITH old AS MATERIALIZED (
+    SELECT e.id FROM partition_drop d JOIN follow_up_event e ON e.at >= d.from_at AND e.at < d.until_at
+    WHERE d.parent = 'message_event' AND d.dropped_at IS NOT NULL
+    LIMIT %(n)s
+)
+DELETE FROM follow_up_event e USING old WHERE e.id = old.id
+
 -- name: prune_idempotency_keys
 WITH old AS MATERIALIZED (
     SELECT account_id, scope, key FROM idempotency_key WHERE created_at < clock_timestamp() - make_interval(secs => %(keep_s)s)

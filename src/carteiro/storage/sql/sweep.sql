@@ -1,16 +1,21 @@
 -- What a sweep asks: everything is derived from our own tables, so that a lost job costs a second.
 
 -- name: services_to_pump
-SELECT DISTINCT b.service_id
-FROM batch b
-JOIN service s ON s.id = b.service_id AND s.active
+WITH due AS (
+    SELECT b.service_id FROM batch b
+    WHERE b.status IN ('pending', 'processing') AND b.door <> 'reminder'
+        AND (b.scheduled_at IS NULL OR b.scheduled_at <= clock_timestamp())
+        AND (b.expires_at IS NULL OR b.expires_at > clock_timestamp())
+        AND (b.next_attempt_at IS NULL OR b.next_attempt_at <= clock_timestamp())
+        AND (b.cursor_seq < b.total OR EXISTS (SELECT FROM message_return r WHERE r.batch_id = b.id AND r.available_at <= clock_timestamp()))
+    UNION
+    SELECT service_id FROM follow_up_claimable
+)
+SELECT due.service_id
+FROM due
+JOIN service s ON s.id = due.service_id AND s.active
 JOIN service_health h ON h.service_id = s.id
-WHERE b.status IN ('pending', 'processing') AND b.door <> 'reminder'
-    AND (b.scheduled_at IS NULL OR b.scheduled_at <= clock_timestamp())
-    AND (b.expires_at IS NULL OR b.expires_at > clock_timestamp())
-    AND (b.next_attempt_at IS NULL OR b.next_attempt_at <= clock_timestamp())
-    AND (b.cursor_seq < b.total OR EXISTS (SELECT FROM message_return r WHERE r.batch_id = b.id AND r.available_at <= clock_timestamp()))
-    AND (h.wait_until IS NULL OR h.wait_until <= clock_timestamp())
+WHERE (h.wait_until IS NULL OR h.wait_until <= clock_timestamp())
     AND (s.max_inflight IS NULL OR s.max_inflight > (
         SELECT coalesce(sum(c.open), 0) FROM claim c WHERE c.service_id = s.id AND c.closed_at IS NULL))
 
@@ -29,7 +34,11 @@ SELECT
     EXISTS (SELECT FROM callback WHERE delivered_at IS NULL AND gave_up_at IS NULL AND next_attempt_at <= clock_timestamp()) AS callbacks,
     EXISTS (SELECT FROM claim WHERE closed_at IS NULL AND lease_until < clock_timestamp()) AS lapsed,
     EXISTS (SELECT FROM batch WHERE settled_at IS NULL AND status <> 'draft') AS unsettled,
-    EXISTS (SELECT FROM message_unknown WHERE look_at <= clock_timestamp()) AS unknown,
+    EXISTS (SELECT FROM message_unknown WHERE look_at <= clock_timestamp())
+        OR EXISTS (SELECT FROM follow_up WHERE status = 'unknown' AND look_at <= clock_timestamp()) AS unknown,
+    EXISTS (
+        SELECT FROM follow_up f JOIN batch b ON b.id = f.batch_id
+        WHERE f.status = 'pending' AND (b.status IN ('cancelled', 'error') OR f.window_until <= clock_timestamp())) AS follow_ups,
     NOT EXISTS (SELECT FROM lead WHERE name = 'sync' AND until > clock_timestamp()) AS sync
 
 -- name: see_worker

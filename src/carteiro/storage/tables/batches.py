@@ -90,6 +90,12 @@ batch = Table(
         unique=True,
         postgresql_where=text("parent_batch_id IS NOT NULL AND status <> 'draft'"),
     ),
+    Index(
+        "batch_followed_up_idx",
+        "account_id",
+        text("coalesce(settled_at, 'infinity'::timestamptz)"),
+        postgresql_where=text("follow_up IS NOT NULL"),
+    ),
     Index("batch_unsettled_idx", "id", postgresql_where=text("settled_at IS NULL")),
     postgresql_with={"fillfactor": "70"},
 )

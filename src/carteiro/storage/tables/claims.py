@@ -1,6 +1,6 @@
 """Who works on what: workers and the slices that they hold."""
 
-from sqlalchemy import ARRAY, CheckConstraint, Column, Index, Integer, SmallInteger, Table, Text, text
+from sqlalchemy import ARRAY, Boolean, CheckConstraint, Column, Index, Integer, SmallInteger, Table, Text, text
 
 from carteiro.storage.tables.columns import instant, metadata, serial, uuid
 
@@ -42,6 +42,13 @@ claim = Table(
     instant("last_slot_at", required=True),
     instant("lease_until", required=True),
     instant("closed_at"),
+    Column(
+        "follow_ups",
+        Boolean,
+        nullable=False,
+        server_default="false",
+        comment="its rows are follow-ups of these messages, not the messages",
+    ),
     CheckConstraint("open >= 0 AND open <= size", name="open"),
     Index(None, "batch_id"),
     Index("claim_open_idx", "service_id", postgresql_where=text("closed_at IS NULL")),
