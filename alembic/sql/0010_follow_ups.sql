@@ -234,3 +234,136 @@ COMMENT ON COLUMN audit.follow_up_history.claim_id IS 'its last claim at that ti
 COMMENT ON COLUMN audit.follow_up_history.worker_id IS 'the worker that made that claim';
 COMMENT ON COLUMN audit.follow_up_history.attempt IS 'calls so far that certainly did not send';
 COMMENT ON COLUMN audit.follow_up_history.code IS 'the provider''s or our code at that time';
+
+INSERT INTO audit.setting (name, value) VALUES ('service_window_s', 86400);
+
+CREATE VIEW audit.judged_follow_ups AS
+SELECT f.batch_id, f.seq, f.account_id, f.service_id, f.sender_id, f.business_manager_id, f.status, f.created_at, f.answered_at, f.window_until,
+    f.claim_id, f.slot_at
+FROM follow_up f
+WHERE f.created_at >= (SELECT audit.judged_since())
+    AND NOT EXISTS (SELECT FROM partition_drop d WHERE d.parent = 'message_event' AND f.created_at < d.until_at);
+COMMENT ON VIEW audit.judged_follow_ups IS 'the follow-ups that violation_follow_ups looks at';
+COMMENT ON COLUMN audit.judged_follow_ups.batch_id IS 'the batch of the message that was answered';
+COMMENT ON COLUMN audit.judged_follow_ups.seq IS 'that message''s place in the batch';
+COMMENT ON COLUMN audit.judged_follow_ups.account_id IS 'whose it is';
+COMMENT ON COLUMN audit.judged_follow_ups.service_id IS 'what it is sent under';
+COMMENT ON COLUMN audit.judged_follow_ups.sender_id IS 'who sends it';
+COMMENT ON COLUMN audit.judged_follow_ups.business_manager_id IS 'that sender''s business manager';
+COMMENT ON COLUMN audit.judged_follow_ups.status IS 'its state';
+COMMENT ON COLUMN audit.judged_follow_ups.created_at IS 'when the answer was merged';
+COMMENT ON COLUMN audit.judged_follow_ups.answered_at IS 'when the contact wrote';
+COMMENT ON COLUMN audit.judged_follow_ups.window_until IS 'until when it may be sent';
+COMMENT ON COLUMN audit.judged_follow_ups.claim_id IS 'claim of the last call';
+COMMENT ON COLUMN audit.judged_follow_ups.slot_at IS 'the instant that was granted to the last call';
+
+CREATE VIEW audit.violation_follow_ups AS
+WITH moves AS (
+    SELECT e.batch_id, e.seq, e.at, e.event, e.from_status, e.to_status, e.claim_id, lag(e.event) OVER w AS before, lag(e.to_status) OVER w AS was,
+        lead(e.id) OVER w IS NULL AS is_last
+    FROM follow_up_event e JOIN audit.judged_follow_ups f ON f.batch_id = e.batch_id AND f.seq = e.seq
+    WINDOW w AS (PARTITION BY e.batch_id, e.seq ORDER BY e.id)
+), phases AS (
+    SELECT e.batch_id, e.event, e.to_status, e.at AS from_at, lead(e.at, 1, 'infinity') OVER (PARTITION BY e.batch_id ORDER BY e.id) AS until_at
+    FROM batch_event e WHERE e.batch_id IN (SELECT f.batch_id FROM audit.judged_follow_ups f)
+)
+SELECT 'claimed again without evidence that it had not gone' AS what, m.batch_id, m.seq, 'claim ' || m.claim_id AS subject, m.at,
+    'answered, or given back' AS expected, coalesce(m.before, 'nothing') AS found, NULL::numeric AS off_by
+FROM moves m WHERE m.event = 'claimed' AND coalesce(m.before, '') NOT IN ('answered', 'given_back')
+UNION ALL
+SELECT 'sent without an answer', f.batch_id, f.seq, 'claim ' || f.claim_id, f.slot_at, 'a receipt of what the contact wrote', 'none', NULL
+FROM audit.judged_follow_ups f
+WHERE f.claim_id IS NOT NULL
+    AND NOT EXISTS (SELECT FROM receipt r WHERE r.batch_id = f.batch_id AND r.seq = f.seq AND r.kind = 'inbound' AND r.result = 'applied')
+    AND NOT EXISTS (SELECT FROM partition_drop d WHERE d.parent = 'receipt' AND f.created_at < d.until_at)
+UNION ALL
+SELECT 'sent outside the service window', f.batch_id, f.seq, 'claim ' || f.claim_id, f.slot_at,
+    format('from %s until %s', f.answered_at, f.window_until), f.slot_at::text,
+    extract(epoch FROM greatest(f.slot_at - f.window_until, f.answered_at - f.slot_at))
+FROM audit.judged_follow_ups f WHERE f.slot_at < f.answered_at OR f.slot_at > f.window_until
+UNION ALL
+SELECT 'the window is longer than it may be', f.batch_id, f.seq, NULL, f.answered_at, audit.span('service_window_s')::text,
+    (f.window_until - f.answered_at)::text, extract(epoch FROM f.window_until - f.answered_at - audit.span('service_window_s'))
+FROM audit.judged_follow_ups f WHERE f.window_until - f.answered_at > audit.span('service_window_s')
+UNION ALL
+SELECT 'the answer came too long after its message', f.batch_id, f.seq, NULL, f.answered_at, audit.span('service_window_s')::text,
+    (f.answered_at - m.slot_at)::text, extract(epoch FROM f.answered_at - m.slot_at - audit.span('service_window_s'))
+FROM audit.judged_follow_ups f JOIN message m ON m.batch_id = f.batch_id AND m.seq = f.seq
+WHERE f.answered_at - m.slot_at > audit.span('service_window_s')
+UNION ALL
+SELECT format('claimed while the batch was %s', p.to_status), p.batch_id, m.seq, 'claim ' || m.claim_id, m.at,
+    format('no claim after it was %s at %s', p.event, p.from_at), 'a claim', extract(epoch FROM m.at - p.from_at)
+FROM phases p JOIN moves m ON m.batch_id = p.batch_id AND m.event = 'claimed' AND m.at > p.from_at AND m.at < p.until_at
+WHERE p.to_status IN ('paused', 'cancelled', 'error')
+UNION ALL
+SELECT 'of another account, or of a batch that nothing follows', f.batch_id, f.seq, 'account ' || f.account_id, f.created_at,
+    coalesce('account ' || b.account_id, 'a batch'), CASE WHEN b.follow_up IS NULL THEN 'nothing to follow' ELSE 'account ' || f.account_id END, NULL
+FROM audit.judged_follow_ups f LEFT JOIN batch b ON b.id = f.batch_id
+WHERE b.account_id IS DISTINCT FROM f.account_id OR b.follow_up IS NULL
+UNION ALL
+SELECT 'still waiting although its window has closed', f.batch_id, f.seq, NULL, f.window_until, 'sent or unsent', f.status,
+    extract(epoch FROM now() - f.window_until)
+FROM audit.judged_follow_ups f WHERE f.status = 'pending' AND f.window_until < (SELECT now() - audit.span('patience_s'))
+UNION ALL
+SELECT 'went along an edge that does not exist', m.batch_id, m.seq, m.event, m.at, 'an edge of docs/states.md',
+    coalesce(m.from_status, 'nothing') || ' -> ' || m.to_status, NULL
+FROM moves m
+WHERE NOT (m.event = 'answered' AND m.from_status IS NULL AND m.to_status = 'pending')
+    AND NOT EXISTS (SELECT FROM lifecycle_edge e WHERE e.machine = 'follow_up' AND (e.event, e.source, e.target) = (m.event, m.from_status, m.to_status))
+UNION ALL
+SELECT 'the history has a gap', m.batch_id, m.seq, m.event, m.at, coalesce(m.was, 'nothing'), coalesce(m.from_status, 'nothing'), NULL
+FROM moves m WHERE m.from_status IS DISTINCT FROM m.was
+UNION ALL
+SELECT 'not where its history ends', f.batch_id, f.seq, m.event, m.at, coalesce(m.to_status, 'no history'), f.status, NULL
+FROM audit.judged_follow_ups f LEFT JOIN moves m ON m.batch_id = f.batch_id AND m.seq = f.seq AND m.is_last
+WHERE m.to_status IS DISTINCT FROM f.status;
+COMMENT ON VIEW audit.violation_follow_ups IS 'Who answers is followed up once at most, in time, and not against the batch''s state. Cost: the judged follow-ups and their history';
+COMMENT ON COLUMN audit.violation_follow_ups.what IS 'the rule that is broken';
+COMMENT ON COLUMN audit.violation_follow_ups.batch_id IS 'the batch of the message that was answered';
+COMMENT ON COLUMN audit.violation_follow_ups.seq IS 'that message''s place in the batch';
+COMMENT ON COLUMN audit.violation_follow_ups.subject IS 'what else it is about: claim, event, account';
+COMMENT ON COLUMN audit.violation_follow_ups.at IS 'when it happened, if that is known';
+COMMENT ON COLUMN audit.violation_follow_ups.expected IS 'what should be there';
+COMMENT ON COLUMN audit.violation_follow_ups.found IS 'what is there';
+COMMENT ON COLUMN audit.violation_follow_ups.off_by IS 'by how much, in seconds';
+
+-- Follow-ups take slots in the same calendars.
+CREATE OR REPLACE VIEW audit.violation_pacing AS
+WITH calls AS (
+    SELECT m.batch_id, m.seq, m.service_id, m.business_manager_id, m.sender_id, m.slot_at
+    FROM audit.judged_messages m
+    WHERE m.slot_at IS NOT NULL AND m.status NOT IN ('pending', 'unsent')
+    UNION ALL
+    SELECT f.batch_id, f.seq, f.service_id, f.business_manager_id, f.sender_id, f.slot_at
+    FROM audit.judged_follow_ups f
+    WHERE f.slot_at IS NOT NULL AND f.status NOT IN ('pending', 'unsent')
+), windows AS (
+    SELECT 'service' AS kind, c.service_id AS owner, c.batch_id, c.seq, c.slot_at, interval '1 second' AS per,
+        count(*) OVER (PARTITION BY c.service_id ORDER BY c.slot_at RANGE BETWEEN interval '0.999999 seconds' PRECEDING AND CURRENT ROW) AS n,
+        c.slot_at - lag(c.slot_at) OVER (PARTITION BY c.service_id ORDER BY c.slot_at) AS gap
+    FROM calls c
+    UNION ALL
+    SELECT 'sender', c.sender_id, c.batch_id, c.seq, c.slot_at, interval '1 second',
+        count(*) OVER (PARTITION BY c.sender_id ORDER BY c.slot_at RANGE BETWEEN interval '0.999999 seconds' PRECEDING AND CURRENT ROW),
+        c.slot_at - lag(c.slot_at) OVER (PARTITION BY c.sender_id ORDER BY c.slot_at)
+    FROM calls c
+    UNION ALL
+    SELECT 'bm', c.business_manager_id, c.batch_id, c.seq, c.slot_at, interval '1 minute',
+        count(*) OVER (PARTITION BY c.business_manager_id ORDER BY c.slot_at RANGE BETWEEN interval '59.999999 seconds' PRECEDING AND CURRENT ROW),
+        c.slot_at - lag(c.slot_at) OVER (PARTITION BY c.business_manager_id ORDER BY c.slot_at)
+    FROM calls c
+), lowest AS (
+    SELECT h.kind, h.owner, min(h.pace) AS pace FROM audit.limit_history h GROUP BY h.kind, h.owner
+), suspects AS (
+    SELECT w.*, allowed.pace, allowed.pace < 100 AND w.per / allowed.pace > audit.span('lateness_s') AS apart
+    FROM windows w
+    JOIN lowest l ON l.kind = w.kind AND l.owner = w.owner AND (w.n > l.pace OR (l.pace < 100 AND w.gap < w.per * 0.9 / l.pace))
+    CROSS JOIN LATERAL audit.most_allowed(w.kind, w.owner, w.slot_at - w.per - interval '10 seconds', w.slot_at + interval '10 seconds') allowed
+)
+SELECT 'more calls in one interval than the pace' AS what, batch_id, seq, kind || ' ' || owner AS subject, slot_at AS at,
+    format('%s in %s s', pace, extract(epoch FROM per)::integer) AS expected, n::text AS found, (n - pace)::numeric AS off_by
+FROM suspects WHERE n > pace
+UNION ALL
+SELECT 'two calls closer than nine tenths of an even pace', batch_id, seq, kind || ' ' || owner, slot_at,
+    round(extract(epoch FROM per) * 0.9 / pace, 6) || ' s', extract(epoch FROM gap) || ' s', round(extract(epoch FROM per) * 0.9 / pace - extract(epoch FROM gap), 6)
+FROM suspects WHERE apart AND gap < per * 0.9 / pace;

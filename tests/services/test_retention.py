@@ -349,6 +349,19 @@ async def test_what_lies_beside_goes_in_slices(pool: Pool, monkeypatch: pytest.M
         )
         await conn.execute("INSERT INTO message_return (batch_id, seq) VALUES (%s, 1)", (batch_id,))
         await conn.execute("INSERT INTO pair_wait (batch_id, seq, waits) VALUES (%s, 1, 3)", (batch_id,))
+        for of in (batch_id, recent):
+            await conn.execute(
+                "INSERT INTO follow_up (batch_id, seq, account_id, service_id, sender_id, business_manager_id,"
+                " answered_at, answered_by, window_until)"
+                " SELECT id, 1, account_id, service_id, '', '', created_at, 'phone', created_at"
+                " FROM batch WHERE id = %s",
+                (of,),
+            )
+        await conn.execute(
+            "INSERT INTO follow_up_event (at, batch_id, seq, event, to_status, actor, attempt)"
+            " SELECT created_at, id, 1, 'answered', 'pending', '', 0 FROM batch WHERE id = %s",
+            (batch_id,),
+        )
         for job_status, days in (("doing", 2), ("doing", 0), ("todo", 2), ("failed", 2)):
             await conn.execute(
                 "INSERT INTO procrastinate_jobs (queue_name, task_name, status)"
@@ -374,6 +387,8 @@ async def test_what_lies_beside_goes_in_slices(pool: Pool, monkeypatch: pytest.M
         "aliases": 1,
         "pair_waits": 1,
         "group_links": 0,
+        "follow_ups": 1,
+        "follow_up_events": 1,
         "idempotency_keys": 5,
         "signatures": 1,
         "callbacks": 1,
@@ -382,6 +397,10 @@ async def test_what_lies_beside_goes_in_slices(pool: Pool, monkeypatch: pytest.M
     assert await value(pool, "SELECT count(*) FROM idempotency_key WHERE key LIKE '80 %%'") == 5
     assert await value(pool, "SELECT count(*) FROM idempotency_key WHERE key LIKE '100 %%'") == 0
     assert await value(pool, "SELECT array_agg(event ORDER BY event) FROM callback") == ["80", "waits"]
+    assert await value(pool, "SELECT array_agg(batch_id) FROM follow_up") == [recent]
+    assert await value(pool, "SELECT count(*) FROM follow_up_event") == 2
+    async with transact(pool) as conn:
+        await conn.execute("DELETE FROM follow_up")
     jobs = "SELECT array_agg(queue_name ORDER BY 1) FROM procrastinate_jobs WHERE queue_name ~ ' [02]$'"
     assert await value(pool, jobs) == ["doing 0", "todo 2"]
     assert await violations(pool, lookback=EVERYTHING) == {}

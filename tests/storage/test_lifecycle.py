@@ -77,6 +77,18 @@ def add_message(session: Connection, batch_id: UUID, seq: int, state: str | None
         )
 
 
+def add_follow_up(session: Connection, batch_id: UUID, state: str | None = None, **facts: str) -> None:
+    columns = "".join(f", {name}" for name in facts)
+    values = "".join(f", {value}" for value in facts.values())
+    with behind_the_triggers(session, state is not None):
+        session.execute(
+            f"INSERT INTO follow_up (batch_id, seq, account_id, service_id, sender_id, business_manager_id,"
+            f" answered_at, answered_by, window_until, status{columns})"
+            f" VALUES (%s, 1, 'a', 's', '1', 'b', now(), 'phone', now(), coalesce(%s, 'pending'){values})".encode(),
+            (batch_id, state),
+        )
+
+
 @contextlib.contextmanager
 def behind_the_triggers(session: Connection, really: bool) -> Iterator[None]:
     if really:
@@ -137,6 +149,23 @@ def test_from_each_state_a_message_can_be_set_to_those_alone_that_an_edge_leads_
     assert accepted == {source} | allowed
 
 
+@pytest.mark.parametrize("gave_up", [False, True])
+@pytest.mark.parametrize("source", STATES[Machine.FOLLOW_UP])
+def test_from_each_state_a_follow_up_can_be_set_to_those_alone_that_an_edge_leads_to(
+    session: Connection, source: str, gave_up: bool
+) -> None:
+    batch_id = add_batch(session)
+    add_follow_up(session, batch_id, source, **FACTS["gave_up"] if gave_up else {})
+    accepted = {
+        target
+        for target in STATES[Machine.FOLLOW_UP]
+        if accepts(session, "UPDATE follow_up SET status = %s WHERE batch_id = %s", target, batch_id)
+    }
+    allowed = {target for state, target in EDGES[Machine.FOLLOW_UP] if state == source}
+    assert accepted == {source} | (allowed - ({"sent"} if source == "failed" and not gave_up else set()))
+    assert not accepts(session, "UPDATE follow_up SET sender_id = '2' WHERE batch_id = %s", batch_id)
+
+
 @pytest.mark.parametrize(
     ("source", "target", "facts"),
     [
@@ -181,11 +210,13 @@ def test_who_a_message_is_for_is_fixed(session: Connection, column: str) -> None
 def test_an_event_moves_rows_of_its_sources_and_no_others(session: Connection, machine: Machine, event: str) -> None:
     """The guarded UPDATE, over one row in each state."""
     facts = {name: value for fact in FACTS.values() for name, value in fact.items()}
-    table, key = ("batch", "id") if machine is Machine.BATCH else ("message", "batch_id")
+    table, key = ("batch", "id") if machine is Machine.BATCH else (str(machine), "batch_id")
     for state in STATES[machine]:
         batch_id = add_batch(session, state if machine is Machine.BATCH else None)
         if machine is Machine.MESSAGE:
             add_message(session, batch_id, 1, state, **facts)
+        elif machine is Machine.FOLLOW_UP:
+            add_follow_up(session, batch_id, state, **FACTS["gave_up"])
         moved = session.execute(
             f"UPDATE {table} t SET status = e.target, event = e.event FROM lifecycle_edge e"
             f" WHERE t.{key} = %s AND e.machine = '{machine}' AND e.event = %s AND e.source = t.status"
@@ -201,6 +232,18 @@ def test_an_event_moves_rows_of_its_sources_and_no_others(session: Connection, m
 def test_the_record_cannot_be_rewritten(session: Connection, table: str, statement: str) -> None:
     with pytest.raises(psycopg.errors.InsufficientPrivilege, match="append-only"):
         session.execute(statement.format(table).encode())
+
+
+@pytest.mark.parametrize(
+    "statement", ["UPDATE follow_up_event SET at = now()", "DELETE FROM follow_up_event", "TRUNCATE follow_up_event"]
+)
+def test_the_history_of_follow_ups_goes_with_its_week_only(session: Connection, statement: str) -> None:
+    add_follow_up(session, add_batch(session))
+    with pytest.raises(psycopg.errors.InsufficientPrivilege, match="append-only"), session.transaction():
+        session.execute(statement.encode())
+    week = "now() - interval '1 hour', now() + interval '1 hour'"
+    session.execute(f"INSERT INTO partition_drop VALUES ('message_event', {week}, now(), now())".encode())
+    assert session.execute("DELETE FROM follow_up_event").rowcount == 1
 
 
 @pytest.mark.parametrize("parent", ["message", "message_content", "message_event", "receipt", "receipt_payload"])

@@ -27,6 +27,8 @@ from carteiro.domain.standing import SenderState, TemplateState
 from carteiro.providers.contract import LogUnreachable, LookUp, MessageId, StatesUnreadable
 from carteiro.services.dispatch.claim import claim_slice
 from carteiro.services.dispatch.dispatcher import Dispatcher
+from carteiro.services.dispatch.follow_up_claim import claim_follow_ups
+from carteiro.services.dispatch.follow_up_record import record_follow_ups
 from carteiro.services.dispatch.model import Nothing, Result, Slice
 from carteiro.services.dispatch.record import record
 from carteiro.services.dispatch.spacing import Spacing
@@ -164,6 +166,9 @@ class Bench:
         assert isinstance(claimed, Slice), claimed
         return claimed
 
+    async def claim_follow_ups(self, service_id: str = factories.SERVICE) -> Slice | Nothing:
+        return await claim_follow_ups(self.station, service_id, self.spacing, has_log=self.provider.has_log)
+
     async def claim_all(self, service_id: str = factories.SERVICE) -> list[Slice]:
         """Claim as a pump does, until nothing is left that could be claimed now."""
         slices = []
@@ -189,7 +194,8 @@ class Bench:
             Result(due, outcome, 0.02 if outcome else None, at or piece.lease_until)
             for due, outcome in zip(piece.due, outcomes, strict=False)
         ]
-        await record(self.pool, piece, results, piece.flushes, self.settings)
+        write = record_follow_ups if piece.follow_ups else record
+        await write(self.pool, piece, results, piece.flushes, self.settings)
         piece.flushes += 1
 
     async def record_all(self, piece: Slice, outcome: Outcome | None) -> None:

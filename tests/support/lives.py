@@ -135,7 +135,13 @@ class Life:
                 conn, batch_id=batch_id, service_id=SERVICE, worker_id=WORKER, rows=rows, lease_s=lease_s
             )
         due = [
-            Due(Outgoing(batch_id, row.seq, SENDER, "", "order_update", "pt_BR"), to_us(row.slot_at), row.unit, 0, SENDER)
+            Due(
+                Outgoing(batch_id, row.seq, SENDER, "", "order_update", "pt_BR"),
+                to_us(row.slot_at),
+                row.unit,
+                0,
+                SENDER,
+            )
             for row in rows
         ]
         return Slice(claim_id, batch_id, SERVICE, due, Reading(0, 0.0, 0.0), lease_until, filled=False)

@@ -9,6 +9,8 @@ from carteiro.storage import audit
 from carteiro.storage.pool import Pool, transact
 
 ROWS = 20
+PUBLISHED = ("window_s", "bucket_s", "lateness_s", "service_window_s")
+"""Settings that the views judge by."""
 EVERYTHING = timedelta(days=36_500)
 """A lookback beyond any batch."""
 
@@ -50,5 +52,5 @@ async def violations(pool: Pool, *, lookback: timedelta | None = None) -> dict[s
 async def publish_settings(pool: Pool, settings: Settings) -> None:
     """Tell the views what this process goes by. Each worker does so when it starts."""
     async with pool.connection() as conn:
-        told = {name: getattr(settings, name) for name in ("window_s", "bucket_s", "lateness_s")}
+        told = {name: getattr(settings, name) for name in PUBLISHED}
         await audit.put_settings(conn, told)

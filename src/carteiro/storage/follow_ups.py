@@ -331,7 +331,7 @@ async def merge_facts(
             "batch_id": batch_id,
             "seqs": list(changed),
             "statuses": [status for status, _ in changed.values()],
-            "events": [strongest(merged) for merged in known],
+            "events": [_event(merged) for merged in known],
             "sent": [merged.sent_at for merged in known],
             "delivered": [merged.delivered_at for merged in known],
             "seen": [merged.seen_at for merged in known],
@@ -364,6 +364,12 @@ def _arrays(numbered: Sequence[tuple[int, Answer]]) -> dict[str, Any]:
         "accounts": [answer.account_id for _, answer in numbered],
         "ats": [answer.at for _, answer in numbered],
     }
+
+
+def _event(known: Known) -> str | None:
+    """The lifecycle event of the strongest fact."""
+    kind = strongest(known)
+    return "gave_up" if kind is FactKind.GIVEN_UP else kind
 
 
 def _theirs(batch_id: UUID, seq: int, provider_id: str | None) -> str | None:
