@@ -7,6 +7,7 @@ from uuid import UUID
 
 import httpx
 import pytest
+import structlog
 
 from carteiro.api.app import create_app
 from carteiro.services import broadcast as services
@@ -122,6 +123,7 @@ async def test_what_is_wrong_with_a_request_is_named(http: httpx.AsyncClient, po
         ({"group_id": 5}, "/group_id"),
         ({"group_id": ""}, "/group_id"),
         ({"variables": {"1": 1}}, "/variables/..."),
+        ({"variables": {"1": "x" * 1025, "2": "b"}}, "/variables/..."),
         ({"contacts": []}, ""),
     ):
         assert [error["pointer"] for error in await refused("invalid-request", **changes)] == [pointer]
@@ -318,7 +320,9 @@ async def test_a_directory_that_is_away_is_told_apart_from_our_own_database(
 ) -> None:
     away = Settings(database_url="host=127.0.0.1 port=1 dbname=x", directory_timeout_s=0.5)
     async with open_directory(away, application_name="tests directory") as unreachable:
-        await unreachable.check()
+        with structlog.testing.capture_logs() as told_of:
+            await unreachable.check(pool)
+        assert [line["event"] for line in told_of if line["log_level"] == "warning"] == ["directory_unusable"]
         app = create_app(Settings(), pool, unreachable)
         transport = httpx.ASGITransport(app)  # type: ignore[arg-type]
         async with httpx.AsyncClient(transport=transport, base_url="http://carteiro.test") as client:

@@ -378,6 +378,8 @@ class Broadcast(msgspec.Struct):
     """Why nothing leaves at present."""
     next_attempt_at: datetime | None
     error_code: str | None
+    reason: str | None
+    """Why it was moved to its state, in words, where somebody said so."""
     created_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
@@ -401,6 +403,7 @@ class Broadcast(msgspec.Struct):
             blocked_by=seen.batch.blocked_by,
             next_attempt_at=seen.batch.next_attempt_at,
             error_code=report.error_code,
+            reason=report.reason,
             created_at=report.created_at,
             started_at=report.started_at,
             ended_at=report.ended_at,

@@ -46,7 +46,7 @@ async def run_server(settings: Settings) -> None:
         ) as pool,
         open_directory(settings, application_name="carteiro-api directory") as directory,
     ):
-        checking = asyncio.create_task(directory.check())
+        checking = asyncio.create_task(directory.check(pool))
         config = uvicorn.Config(
             create_app(settings, pool, directory),
             host=settings.host,

@@ -15,14 +15,18 @@ from carteiro.domain.lifecycle import BatchState, MessageState
 from carteiro.domain.phones import Phone
 from carteiro.domain.templates import GuardFailure, Template, forbidden_terms, render_parameters
 
-VARIABLES_MAX = 100
+FAULTS_MAX = 100
+"""Of one kind that are named in one answer."""
+
+Variable = Annotated[str, msgspec.Meta(max_length=1024)]
+"""As long as WhatsApp lets a body be. Each recipient's row has a copy, so there must be a bound."""
 
 
 class BroadcastRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     group_id: Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
     template_name: Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
     language: str = "pt_BR"
-    variables: dict[str, str] = {}
+    variables: dict[str, Variable] = {}
     """By the number of the placeholder, from "1". They say the same to every recipient."""
 
 
@@ -99,7 +103,7 @@ def request_faults(
     needed = content["placeholders"]
     wanted = {str(number) for number in range(1, needed + 1)}
     told = f"the template takes {_listed(needed)}"
-    for name in sorted(request.variables.keys() - wanted)[:VARIABLES_MAX]:
+    for name in sorted(request.variables.keys() - wanted)[:FAULTS_MAX]:
         yield FieldError(f"/variables/{_escaped(name)}", "unexpected", told)
     for name in sorted(wanted - request.variables.keys(), key=int):
         yield FieldError("/variables", "missing", f"{told}: there is no {name!r}")

@@ -84,6 +84,13 @@ async def read_group_link_service(conn: AsyncConnection[Any], account_id: str, f
         return await cursor.fetchone()
 
 
+async def has_broadcast_service(conn: AsyncConnection[Any]) -> bool:
+    """Whether any account has one that is active."""
+    cursor = await conn.execute(SQL.has_broadcast_service)
+    row = await cursor.fetchone()
+    return bool(row and row[0])
+
+
 async def read_connection(conn: AsyncConnection[Any], service_id: str) -> tuple[str, str, str]:
     """(provider, base URL, name of the variable with the provider's key). Raises UnknownService."""
     cursor = await conn.execute(SQL.connection, {"service_id": service_id})

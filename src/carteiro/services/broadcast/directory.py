@@ -1,7 +1,7 @@
 """The directory as this door sees it: permission and audience. It is another application's, and may be away."""
 
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from psycopg import Error, ProgrammingError
 from carteiro.domain.errors import Unavailable
 from carteiro.services.database import UNREACHABLE
 from carteiro.settings import Settings, SettingsError, variable
-from carteiro.storage import directory
+from carteiro.storage import catalog, directory
 from carteiro.storage.directory import Layout
 from carteiro.storage.directory_names import Names, NamesError, read_names
 from carteiro.storage.pool import Pool
@@ -43,8 +43,12 @@ class Directory:
             async with self.pool.connection() as conn, conn.transaction():
                 return await directory.read_phones(conn, self.layout, group_id, page=PHONES_IN_PAGE, most=most)
 
-    async def check(self) -> None:
-        """Warn in the log where the directory is not as described. No more: not everybody has one."""
+    async def check(self, own: Pool) -> None:
+        """Warn in the log where the directory is not as described, if there is a service that needs it. `own`: ours."""
+        with suppress(*UNREACHABLE):
+            async with own.connection() as conn:
+                if not await catalog.has_broadcast_service(conn):
+                    return
         try:
             async with self.pool.connection() as conn:
                 await directory.probe(conn, self.layout)

@@ -117,6 +117,9 @@ SELECT s.id, s.account_id, coalesce(a.bills_to, a.id), s.category, s.charge_rule
 FROM service s JOIN account a ON a.id = s.account_id
 WHERE s.id = %(service_id)s
 
+-- name: has_broadcast_service
+SELECT EXISTS (SELECT FROM service WHERE kind = 'broadcast' AND active)
+
 -- name: broadcast_service
 SELECT s.id, s.account_id, coalesce(a.bills_to, a.id), s.category, s.charge_rule, s.min_batch_size, s.rotation, s.test_mode,
     s.active, s.kind
