@@ -6,8 +6,10 @@ from uuid import UUID
 import pytest
 
 from carteiro.domain.outcomes import message_key
+from carteiro.domain.phones import Phone
 from carteiro.domain.suppression import StopWords
 from carteiro.providers.registry import parser_of
+from carteiro.services.erasure import erase_contact
 from carteiro.services.receive import apply_all, store_posted
 from carteiro.storage import aliases
 from carteiro.storage.pool import Pool, transact
@@ -126,13 +128,7 @@ def told(name: str) -> dict[str, Any]:
 
 async def test_a_paused_template_stops_at_once_and_a_strangers_does_not_matter(pool: Pool) -> None:
     await add_meta_batch(pool, ["sent"])
-    async with transact(pool) as conn:
-        await conn.execute(
-            "WITH t AS (INSERT INTO template (name, category, content, signature)"
-            " VALUES ('aviso', 'UTILITY', '{}', '') RETURNING id)"
-            " INSERT INTO submission (template_id, business_manager_id, physical_name, status, signature)"
-            " SELECT id, 'bm1', 'aviso_fatura_v3', 'APPROVED', '' FROM t"
-        )
+    await add_template(pool, "aviso")
     await tell(pool, told("template-status-paused"))
     assert await value(pool, "SELECT (status, provider_template_id)::text FROM submission") == "(PAUSED,900100200300)"
     await tell(pool, told("template-status-approved"))
@@ -198,3 +194,63 @@ async def test_what_else_is_told_is_written_down_and_asked_after(pool: Pool) -> 
         ("phone_number_quality_update", "applied", "THROUGHPUT_UPGRADE"),
         ("template_category_update", "ignored", "MARKETING"),
     ]
+
+
+async def fail(pool: Pool, batch_id: UUID, code: int, *, ago: str = "1 second") -> None:
+    """A failure of message 1 that was so long ago."""
+    seconds = await value(pool, "SELECT extract(epoch FROM clock_timestamp() - %s::interval)::int", ago)
+    row = status(message_key(batch_id, 1), "failed", seconds, errors=[{"code": code, "title": "?"}])
+    await tell(pool, change(NUMBERS[0], statuses=[row]))
+
+
+async def add_template(pool: Pool, name: str) -> None:
+    async with transact(pool) as conn:
+        await conn.execute(
+            "WITH t AS (INSERT INTO template (name, category, content, signature)"
+            " VALUES (%s, 'UTILITY', '{}', '') RETURNING id)"
+            " INSERT INTO submission (template_id, business_manager_id, physical_name, status, signature)"
+            " SELECT id, 'bm1', 'aviso_fatura_v3', 'APPROVED', '' FROM t",
+            (name,),
+        )
+
+
+async def test_a_failure_told_later_stops_what_it_names(pool: Pool) -> None:
+    batch_id = await add_meta_batch(pool, ["sent"])
+    await add_template(pool, "order_update")
+    await fail(pool, batch_id, 132015)
+    assert await value(pool, "SELECT status FROM submission") == "STOPPED"
+    assert await state(pool) == "(failed,132015)"
+
+
+@pytest.mark.parametrize(("ago", "stopped"), [("1 second", "STOPPED"), ("2 hours", "ACTIVE")])
+async def test_a_failure_told_too_late_stops_nothing(pool: Pool, ago: str, stopped: str) -> None:
+    batch_id = await add_meta_batch(pool, ["sent"])
+    await fail(pool, batch_id, 131031, ago=ago)
+    assert await value(pool, "SELECT status FROM sender WHERE provider_ref = %s", NUMBERS[0]) == stopped
+    assert await state(pool) == "(failed,131031)"
+
+
+async def test_a_sender_waits_when_it_is_told_later_to(pool: Pool) -> None:
+    batch_id = await add_meta_batch(pool, ["sent"])
+    await fail(pool, batch_id, 131048)
+    assert (
+        await value(
+            pool,
+            "SELECT (status, wait_reason, wait_until > clock_timestamp() + interval '59 minutes')::text FROM sender"
+            " WHERE provider_ref = %s",
+            NUMBERS[0],
+        )
+        == "(ACTIVE,throttled,t)"
+    )
+
+
+async def test_what_an_erased_contact_is_called_at_meta_goes_as_well(pool: Pool) -> None:
+    batch_id = await add_meta_batch(pool, ["sent", "sent"])
+    phone = Phone(identity=1, address="5531987650001")
+    await know(pool, batch_id)
+    await tell(pool, foreign(), change(NUMBERS[0], statuses=[status(message_key(batch_id, 2), id="wamid.OTHER")]))
+    assert (await erase_contact(pool, phone, actor="test")).payloads == 1
+    body = bytes(await value(pool, "SELECT body FROM receipt_payload"))
+    assert WAMID.encode() not in body
+    assert b"wamid.OTHER" in body
+    assert await value(pool, "SELECT array_agg(provider_id) FROM message_alias") == ["wamid.OTHER"]

@@ -118,6 +118,8 @@ class Fact:
     """Which of our numbers it was told under, as the provider names it. None: the address it was posted to says whose
     it is.
     """
+    wait_s: float | None = None
+    """With a failure RATE: how long its sender should wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,7 @@ class ForeignFact:
     code: str | None = None
     failure: Kind | None = None
     via: str | None = None
+    wait_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

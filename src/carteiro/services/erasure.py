@@ -77,10 +77,15 @@ async def _erase_from_batch(conn: Connection, batch_id: UUID, phone: Phone, acto
     seq, status = found
     done = Erasure(messages=1, on_their_way=int(status in ON_THEIR_WAY))
     done.withdrawn = await erasure.withdraw(conn, batch_id, [seq])
+    # A receipt may name the message and not the phone, where the contact hides it.
+    words = [
+        *spellings(phone),
+        message_key(batch_id, seq),
+        followup_key(batch_id, seq),
+        *await erasure.read_provider_ids(conn, batch_id, seq),
+    ]
     await erasure.forget_contact(conn, batch_id, seq)
     await follow_ups.forget_contact(conn, batch_id, seq)
-    # A receipt may name the message and not the phone, where the contact hides it.
-    words = [*spellings(phone), message_key(batch_id, seq), followup_key(batch_id, seq)]
     for payload in await erasure.find_payloads(conn, batch_id, seq):
         _add(done, await _redact(conn, payload, words))
     await erasure.note(conn, phone.identity, batch_id=batch_id, messages=1, payloads=done.payloads, reason=reason)

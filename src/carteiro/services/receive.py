@@ -13,6 +13,7 @@ from psycopg import InterfaceError, OperationalError
 from carteiro.domain.lifecycle import MessageState
 from carteiro.domain.outcomes import Fact, FactKind, ForeignFact, Parsed, message_key
 from carteiro.domain.suppression import StopWords
+from carteiro.services.aftermath import STALE_AFTER, Aftermath
 from carteiro.services.answers import SEQ_MAX, Written, lock_known, note_answers
 from carteiro.services.dispatch.waking import SENDERS, wake_waiting
 from carteiro.services.finalise import fold_tallies
@@ -122,10 +123,13 @@ class _Item:
 
 @dataclass(frozen=True, slots=True)
 class _Whose:
-    """Whose the batches of this transaction are, and whose the numbers that things were told under."""
+    """Whose the batches of this transaction are, and whose the numbers that things were told under; and what follows
+    from it all.
+    """
 
     batches: Mapping[UUID, str]
     owners: Owners
+    aftermath: Aftermath
 
     def may_tell(self, fact: Fact, known: Known) -> bool:
         """Whether the message may be spoken of under that number: its sender's, or another of its account's.
@@ -178,11 +182,14 @@ async def _apply(
             told.append(Receipt(item.payload, Result.ORPHAN, item.kind, item.fact.batch_id, detail=key))
     items = [item for item in [*items, *resolved] if 0 < item.fact.seq <= SEQ_MAX]
     items.sort(key=_place)
-    whose = _Whose(await receipts.share_batches(conn, sorted({item.fact.batch_id for item in items})), owners)
+    whose = _Whose(
+        await receipts.share_batches(conn, sorted({item.fact.batch_id for item in items})), owners, Aftermath()
+    )
     told += [item.receipt(Result.ORPHAN, "no such batch") for item in items if item.fact.batch_id not in whose.batches]
     told += await _merge_apart(conn, [item for item in items if item.fact.batch_id in whose.batches], whose)
     told += await note_answers(conn, written, window_s=window_s)
     await note_heard(conn, heard)
+    await whose.aftermath.write(conn)
     freed: set[str] = set()
     for payload, parsed in sorted(read, key=lambda one: (one[0].account_id or "", one[0].id)):
         told += await _note_standing(conn, payload, parsed, owners, freed)
@@ -225,6 +232,7 @@ def _named(fact: ForeignFact, alias: Alias) -> Fact:
         fact.failure,
         followup=alias.followup,
         via=fact.via,
+        wait_s=fact.wait_s,
     )
 
 
@@ -300,21 +308,27 @@ async def _merge_batch(
     conn: Connection, batch_id: UUID, items: Sequence[_Item], whose: _Whose, *, followup: bool
 ) -> list[Receipt]:
     """Of the batch's messages, or of what follows them."""
-    lock, merge = (lock_known, follow_ups.merge_facts) if followup else (receipts.lock_messages, merge_facts)
+    lock = lock_known if followup else receipts.lock_messages
     known = await lock(conn, batch_id, sorted({item.fact.seq for item in items}))
     told: list[Receipt] = []
     heard: list[Fact] = []
+    news: list[Fact] = []
     earliest: dict[tuple[int, FactKind], datetime] = {}
     for item in items:
         fact = item.fact
         result, detail = _judge(known.get(fact.seq), fact, earliest, whose)
         if result is Result.APPLIED:
             earliest[fact.seq, fact.kind] = fact.at
+            if item.payload.received_at - fact.at < STALE_AFTER:
+                news.append(fact)
         if result in (Result.APPLIED, Result.REPEATED):
             heard.append(fact)
         told.append(item.receipt(result, detail))
     # Repeated ones as well: what a fact says beside its kind and time is for the merge to judge.
-    await merge(conn, batch_id, heard)
+    if followup:
+        await follow_ups.merge_facts(conn, batch_id, heard)
+    else:
+        whose.aftermath.note(news, await merge_facts(conn, batch_id, heard))
     return told
 
 

@@ -46,6 +46,12 @@ async def withdraw(conn: AsyncConnection[Any], batch_id: UUID, seqs: Sequence[in
     return int(row[0]) if row else 0
 
 
+async def read_provider_ids(conn: AsyncConnection[Any], batch_id: UUID, seq: int) -> list[str]:
+    """What the provider calls a message."""
+    cursor = await conn.execute(SQL.provider_ids, {"batch_id": batch_id, "seq": seq})
+    return [provider_id for (provider_id,) in await cursor.fetchall()]
+
+
 async def forget_contact(conn: AsyncConnection[Any], batch_id: UUID, seq: int) -> None:
     """Empty the message's content, and put a salted hash in the place of the phone. The caller has locked it."""
     await conn.execute(SQL.forget, {"batch_id": batch_id, "seq": seq})

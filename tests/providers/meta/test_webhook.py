@@ -46,7 +46,7 @@ STATUSES: dict[str, Fact] = {
     "webhook-status-failed-130472-experiment": failed("130472", Kind.COOL_DOWN),
     "webhook-status-failed-131026-undeliverable": failed("131026", Kind.CONTACT),
     "webhook-status-failed-131047-outside-window": failed("131047", Kind.CONTACT),
-    "webhook-status-failed-131048-spam-rate": failed("131048", Kind.RATE),
+    "webhook-status-failed-131048-spam-rate": replace(failed("131048", Kind.RATE), wait_s=3600.0),
     "webhook-status-failed-131049-per-user-limit": failed("131049", Kind.COOL_DOWN),
     "webhook-status-failed-131050-marketing-optout": failed("131050", Kind.CONTACT_MARKETING),
     "webhook-status-failed-131053-media-upload": failed("131053", Kind.REQUEST),

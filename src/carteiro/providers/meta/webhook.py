@@ -19,12 +19,13 @@ from carteiro.domain.outcomes import (
     Notice,
     Parsed,
     Preference,
+    Scope,
     parse_followup_key,
     parse_message_key,
 )
 from carteiro.domain.standing import AccountState, TemplateState
 from carteiro.providers.foreign import decode_json, read_digits, read_number, read_unix, read_word, rows_of
-from carteiro.providers.meta.codes import meaning_of
+from carteiro.providers.meta.codes import Meaning, meaning_of
 from carteiro.providers.meta.states import read_account_event, read_template_event
 
 _STATUSES = {
@@ -188,27 +189,28 @@ def _read_status(found: _Found, change: _Change, row: dict[str, Any]) -> None:
     if kind is None:
         found.ignored += 1
         return
-    code, failure = _read_errors(row.get("errors")) if kind is FactKind.FAILED else (None, None)
+    failed = _read_errors(row.get("errors")) if kind is FactKind.FAILED else None
+    code, failure = (failed.code, failed.kind) if failed else (None, None)
+    wait_s = failed.wait_s if failed and failed.scope is Scope.SENDER else None
     if not isinstance(key, str):
         assert provider_id is not None
-        found.foreign.append(ForeignFact(provider_id, kind, at, code, failure, change.via))
+        found.foreign.append(ForeignFact(provider_id, kind, at, code, failure, change.via, wait_s))
         return
     ours, followup = parse_message_key(key), parse_followup_key(key)
     if (named := ours or followup) is None:
         found.orphans.append(key)
         return
-    fact = Fact(*named, kind, at, provider_id, code, failure, followup=ours is None, via=change.via)
+    fact = Fact(*named, kind, at, provider_id, code, failure, followup=ours is None, via=change.via, wait_s=wait_s)
     found.facts.append(fact)
 
 
-def _read_errors(errors: Any) -> tuple[str, Kind]:
+def _read_errors(errors: Any) -> Meaning:
     """Why a message failed; the first error counts."""
     for error in errors if isinstance(errors, list) else []:
         code = read_number(error.get("code")) if isinstance(error, dict) else None
         if code is not None:
-            meaning = meaning_of(code)
-            return meaning.code, meaning.kind
-    return "UNKNOWN", Kind.TRANSIENT
+            return meaning_of(code)
+    return Meaning("UNKNOWN", "UNKNOWN", Kind.TRANSIENT)
 
 
 def _read_error(found: _Found, change: _Change, row: dict[str, Any]) -> None:

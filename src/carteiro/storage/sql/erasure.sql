@@ -27,6 +27,11 @@ WITH aliases AS (
 )
 UPDATE message SET phone_key = erased_key(phone_key, batch_id), provider_id = NULL WHERE batch_id = %(batch_id)s AND seq = %(seq)s
 
+-- name: provider_ids
+SELECT provider_id FROM message WHERE batch_id = %(batch_id)s AND seq = %(seq)s AND provider_id IS NOT NULL
+UNION
+SELECT provider_id FROM message_alias WHERE batch_id = %(batch_id)s AND seq = %(seq)s
+
 -- name: payloads_of
 -- Raw receipts of one message, by what became of their items.
 SELECT DISTINCT received_at, payload_id FROM receipt WHERE batch_id = %(batch_id)s AND seq = %(seq)s ORDER BY received_at, payload_id
