@@ -48,3 +48,26 @@ ALTER TABLE submission ADD COLUMN parameter_names TEXT[] DEFAULT '{}' NOT NULL;
 COMMENT ON COLUMN submission.parameter_names IS 'what the body calls its placeholders, in their order; empty: they are numbered';
 
 CREATE INDEX sender_waba_id_idx ON sender (waba_id);
+
+CREATE VIEW audit.waiting_senders AS
+SELECT s.id AS sender, s.provider_ref, s.business_manager_id, s.wait_until, s.wait_reason AS reason
+FROM sender s
+WHERE s.wait_until > clock_timestamp();
+COMMENT ON VIEW audit.waiting_senders IS 'senders that the provider asked to slow down, or restricted for a time: nothing is sent with them before';
+COMMENT ON COLUMN audit.waiting_senders.sender IS 'the sender';
+COMMENT ON COLUMN audit.waiting_senders.provider_ref IS 'what the provider calls it, where that is another name';
+COMMENT ON COLUMN audit.waiting_senders.business_manager_id IS 'its business manager';
+COMMENT ON COLUMN audit.waiting_senders.wait_until IS 'when it may send again';
+COMMENT ON COLUMN audit.waiting_senders.reason IS 'throttled, or what the provider said of its account';
+
+CREATE VIEW audit.waiting_receipts AS
+SELECT w.received_at, w.payload_id, w.kind, w.at, w.code, w.via AS number
+FROM receipt_waiting w;
+COMMENT ON VIEW audit.waiting_receipts IS 'receipts that name their message by an id of the provider that is not known yet: merged when it is, orphans after an hour';
+COMMENT ON COLUMN audit.waiting_receipts.received_at IS 'when its payload came';
+COMMENT ON COLUMN audit.waiting_receipts.payload_id IS 'the payload, kept as it came in receipt_payload';
+COMMENT ON COLUMN audit.waiting_receipts.kind IS 'what it says: sent, delivered, seen, failed';
+COMMENT ON COLUMN audit.waiting_receipts.at IS 'when that was, by the provider';
+COMMENT ON COLUMN audit.waiting_receipts.code IS 'the provider''s code of a failure';
+COMMENT ON COLUMN audit.waiting_receipts.number IS 'which of our numbers it was told under, as the provider names it';
+COMMENT ON COLUMN audit.orphan_receipts.service_id IS 'whose webhook it came to; null: the provider has one address for everybody';

@@ -18,6 +18,8 @@ OURS: Mapping[str, str] = {
     "BATCH_ERROR": "it could not be sent at all",
     "TIMEOUT": "the provider gave no answer in time",
     "LEASE_LAPSED": "the worker that was sending it went away",
+    "HELD_FOR_QUALITY": "the provider accepted it and keeps it back while it looks at the template",
+    "HELD_PAUSED": "the provider accepted it and keeps it back: its template is paused",
     "PLACEHOLDER_MISSING": "a placeholder has no value",
     "PLACEHOLDER_SURPLUS": "there are more values than placeholders",
     "PLACEHOLDER_BLANK": "a placeholder is blank",
