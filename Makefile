@@ -9,10 +9,10 @@ PYTEST := $(BIN)/pytest -n $(PROCESSES) --dist worksteal
 POSTGRES_15 := /usr/lib/postgresql/15/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test test-15 check docs audit bench chaos
+.PHONY: help setup demo up test test-15 test-plans check docs audit bench chaos
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## create .venv with the pinned versions of everything
 
@@ -28,7 +28,7 @@ up: $(STAMP) ## keep API, worker and simulator running, and say how to post a ba
 	$(BIN)/carteiro up
 
 test: $(STAMP) ## all tests on the embedded Postgres; what touches SQL again on Debian's 15, where it is installed
-	$(PYTEST)
+	$(PYTEST) -m 'not plans'
 	@if test -x $(POSTGRES_15)/postgres; then $(MAKE) --no-print-directory test-15 ON_15='$(SHORT_ON_15)'; \
 	else echo 'Postgres 15 is not installed: skipped'; fi
 
@@ -37,7 +37,10 @@ SHORT_ON_15 := tests/storage $(addprefix tests/services/test_,create.py dispatch
 ON_15 := tests/storage tests/services
 
 test-15: $(STAMP) ## what touches SQL, on Debian's Postgres 15
-	CARTEIRO_TEST_POSTGRES_BIN=$(POSTGRES_15) $(PYTEST) -m 'not process' $(ON_15)
+	CARTEIRO_TEST_POSTGRES_BIN=$(POSTGRES_15) $(PYTEST) -m 'not process and not plans' $(ON_15)
+
+test-plans: $(STAMP) ## look at the plans of the hot statements beside five million old messages (two minutes, 4 GB of disk)
+	$(BIN)/pytest -q tests/plans
 
 check: $(STAMP) ## style, types, import rules, the Containerfile, and that the generated pages are fresh
 	$(BIN)/ruff check

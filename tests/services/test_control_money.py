@@ -195,5 +195,5 @@ async def test_a_live_batch_is_never_withdrawn(pool: Pool) -> None:
     await add_account(pool, credits=10)
     batch_id = await add_batch(pool, 2, state="processing")
     async with pool.connection() as conn:
-        assert await sweep.withdraw_rows(conn, batch_id, n=10) == 0
+        assert await sweep.withdraw_rows(conn, batch_id, after_seq=None, n=10) == (0, None)
     assert await counts(pool) == {"pending": 2}

@@ -66,8 +66,8 @@ async def assume_delivered(pool: Pool, settings: Settings, *, limit: int = ASSUM
         batch_ids = await settlement.overdue(conn, older_than_s=older_than_s)
     assumed = 0
     for batch_id in batch_ids:
-        after_seq, moved = 0, ASSUME_SLICE
-        while moved == ASSUME_SLICE and assumed < limit:
+        after_seq: int | None = 0
+        while after_seq is not None and assumed < limit:
             async with transact(pool) as conn:
                 moved, after_seq = await settlement.assume_delivered(
                     conn, batch_id, after_seq=after_seq, older_than_s=older_than_s, limit=ASSUME_SLICE

@@ -21,17 +21,23 @@ async def withdraw_ended(pool: Pool) -> int:
     async with pool.connection() as conn:
         ended = await sweep.batches_to_withdraw(conn)
     for batch_id in ended:
-        moved = ROWS_A_TRANSACTION
-        while moved == ROWS_A_TRANSACTION and withdrawn < ROWS_A_SWEEP:
-            moved = await withdraw_some(pool, batch_id)
+        after_seq: int | None = 0
+        while after_seq is not None and withdrawn < ROWS_A_SWEEP:
+            moved, after_seq = await _withdraw(pool, batch_id, after_seq)
             withdrawn += moved
     return withdrawn
 
 
-async def withdraw_some(pool: Pool, batch_id: UUID) -> int:
-    """Withdraw the first ROWS_A_TRANSACTION pending rows of a batch that ended or expired; how many there were."""
+async def withdraw_some(pool: Pool, batch_id: UUID) -> None:
+    """Withdraw the first pending rows of a batch that ended or expired, about ROWS_A_TRANSACTION; the sweep does the
+    rest.
+    """
+    await _withdraw(pool, batch_id, None)
+
+
+async def _withdraw(pool: Pool, batch_id: UUID, after_seq: int | None) -> tuple[int, int | None]:
     async with transact(pool) as conn:
-        return await sweep.withdraw_rows(conn, batch_id, n=ROWS_A_TRANSACTION)
+        return await sweep.withdraw_rows(conn, batch_id, after_seq=after_seq, n=ROWS_A_TRANSACTION)
 
 
 async def withdraw_follow_ups(pool: Pool) -> int:

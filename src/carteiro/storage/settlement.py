@@ -93,19 +93,22 @@ async def overdue(conn: AsyncConnection[Any], *, older_than_s: float) -> list[UU
 
 async def assume_delivered(
     conn: AsyncConnection[Any], batch_id: UUID, *, after_seq: int, older_than_s: float, limit: int
-) -> tuple[int, int]:
-    """Take messages that were sent `older_than_s` ago for delivered: (how many, the last seq).
+) -> tuple[int, int | None]:
+    """Of the `limit` messages after `after_seq`, take those that were sent `older_than_s` ago for delivered: (how many,
+    after which to go on; None: that was the end of the batch).
 
-    Locks the batch FOR KEY SHARE, then messages in order of seq, from the one after `after_seq`.
+    Locks the batch FOR KEY SHARE, then messages in order of seq.
     """
-    await conn.execute(SQL.share_batch, {"batch_id": batch_id})
+    cursor = await conn.execute(SQL.share_batch, {"batch_id": batch_id})
+    batch = await cursor.fetchone()
+    assert batch is not None
     cursor = await conn.execute(
         SQL.assume_delivered,
         {"batch_id": batch_id, "after_seq": after_seq, "older_than_s": older_than_s, "limit": limit},
     )
     row = await cursor.fetchone()
     assert row is not None
-    return row[0], row[1] or after_seq
+    return row[0], after_seq + limit if after_seq + limit < batch[0] else None
 
 
 async def tall_batches(conn: AsyncConnection[Any], *, rows: int, among: Sequence[UUID] | None = None) -> list[UUID]:

@@ -63,16 +63,21 @@ async def batches_to_withdraw(conn: AsyncConnection[Any]) -> list[UUID]:
     return [batch_id for (batch_id,) in await cursor.fetchall()]
 
 
-async def withdraw_rows(conn: AsyncConnection[Any], batch_id: UUID, *, n: int) -> int:
-    """Move up to `n` pending rows of a batch that ended or expired to `unsent`; how many moved.
+async def withdraw_rows(
+    conn: AsyncConnection[Any], batch_id: UUID, *, after_seq: int | None, n: int
+) -> tuple[int, int | None]:
+    """Move the pending rows among the `n` after `after_seq`, of a batch that ended or expired, to `unsent`: (how many,
+    after which to go on; None: that was the end of the batch).
 
-    Locks the batch FOR UPDATE, then the rows in order of seq.
+    `after_seq` None: from where nothing was claimed yet; a batch of up to `n` rows whole. Locks the batch FOR UPDATE,
+    then the rows in order of seq.
     """
     await conn.execute(SQL.lock_batch, {"batch_id": batch_id})
     await conn.execute(SQL.expire_batch, {"batch_id": batch_id})
-    cursor = await conn.execute(SQL.withdraw_rows, {"batch_id": batch_id, "n": n})
+    cursor = await conn.execute(SQL.withdraw_rows, {"batch_id": batch_id, "after_seq": after_seq, "n": n})
     row = await cursor.fetchone()
-    return int(row[0]) if row else 0
+    assert row is not None
+    return row[0], row[1]
 
 
 async def ensure_partitions(conn: AsyncConnection[Any]) -> None:

@@ -48,7 +48,20 @@ SELECT b.account_id FROM batch b WHERE b.id = %(batch_id)s AND b.status <> 'draf
 
 -- name: report
 -- One statement, one snapshot: the counts are of the same instant as the state beside them. One batch or a page of them is a
--- range of ids, so that the index serves both, whatever plan is kept for the statement.
+-- stretch of one index, of any state or of one, whatever plan is kept for the statement.
+WITH listed AS MATERIALIZED (
+    (
+        SELECT id FROM batch
+        WHERE %(status)s::text IS NULL AND status <> 'draft'
+            AND (account_id, id) BETWEEN (%(account_id)s, %(first_id)s) AND (%(account_id)s, %(last_id)s)
+        ORDER BY account_id DESC, id DESC LIMIT %(limit)s
+    ) UNION ALL (
+        SELECT id FROM batch
+        WHERE %(status)s::text IS NOT NULL AND status <> 'draft'
+            AND (account_id, status, id) BETWEEN (%(account_id)s, %(status)s, %(first_id)s) AND (%(account_id)s, %(status)s, %(last_id)s)
+        ORDER BY account_id DESC, status DESC, id DESC LIMIT %(limit)s
+    )
+)
 SELECT b.id, b.service_id, b.status, b.reason, b.error_code,
     CASE WHEN w.reason IS NOT NULL THEN w.reason ELSE b.blocked_by END AS blocked_by,
     CASE WHEN w.reason IS NOT NULL THEN w.until ELSE b.next_attempt_at END AS next_attempt_at, b.total, b.debited, b.charged,
@@ -59,7 +72,8 @@ SELECT b.id, b.service_id, b.status, b.reason, b.error_code,
     coalesce(t.seen, 0)::int AS seen, coalesce(t.failed, 0)::int AS failed, coalesce(t.unsent, 0)::int AS unsent, b.suppressed,
     coalesce(r.answered, 0)::int AS answered, b.parent_batch_id,
     (SELECT c.id FROM batch c WHERE c.parent_batch_id = b.id AND c.status <> 'draft') AS retried_as, now() AS read_at
-FROM batch b
+FROM listed
+JOIN batch b ON b.id = listed.id
 LEFT JOIN LATERAL (
     -- What stops the whole service stops this batch, whatever its own last claim said.
     SELECT CASE WHEN NOT s.active THEN 'service_stopped' ELSE h.wait_reason END AS reason,
@@ -78,7 +92,4 @@ LEFT JOIN LATERAL (
     WHERE b.status = 'processing' AND e.batch_id = b.id AND e.at > now() - interval '1 minute'
         AND e.from_status = 'pending_send' AND e.to_status NOT IN ('pending', 'unknown', 'unsent')
 ) r ON true
-WHERE b.account_id = %(account_id)s AND b.status <> 'draft' AND b.id BETWEEN %(first_id)s AND %(last_id)s
-    AND (%(status)s::text IS NULL OR b.status = %(status)s)
 ORDER BY b.id DESC
-LIMIT %(limit)s

@@ -9,7 +9,7 @@ ON CONFLICT (batch_id, event) DO NOTHING
 -- Pushing the next attempt ahead is the lease: whoever dies while sending leaves it to be sent again.
 WITH due AS MATERIALIZED (
     SELECT id FROM callback
-    WHERE delivered_at IS NULL AND gave_up_at IS NULL AND next_attempt_at <= clock_timestamp()
+    WHERE delivered_at IS NULL AND gave_up_at IS NULL AND next_attempt_at <= (SELECT clock_timestamp())
     ORDER BY next_attempt_at LIMIT %(limit)s
     FOR UPDATE SKIP LOCKED
 )

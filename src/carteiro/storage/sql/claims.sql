@@ -1,5 +1,7 @@
--- The hot path: a slice of one batch is claimed. Rows are named by `seq = ANY(...)` beside the join: without it a batch that was
--- not analysed yet would be read whole.
+-- The hot path: a slice of one batch is claimed. What Postgres expects of a batch is a guess, so nothing here may depend on it:
+-- messages are named by `seq = ANY(...)` beside any join, or a batch could be read whole for each slice; what has only to be found
+-- again is named by an array alone, because two short lists that are both taken for one row are joined by comparing all with all;
+-- and coalesce() around what holds of nearly all rows keeps it from being taken for rare.
 
 -- name: lock_service
 SELECT pg_advisory_xact_lock(hashtextextended('service:' || %(service_id)s, 0))
@@ -65,8 +67,13 @@ FOR NO KEY UPDATE
 -- Rows given back first, then the cursor's next. Locked rows are skipped; the caller notes the gaps that this leaves. A probe takes
 -- whichever has failed least: a row that always fails must not keep its whole service suspended.
 WITH back AS MATERIALIZED (
-    SELECT m.seq, m.attempt, m.phone_key FROM message_return r JOIN message m ON m.batch_id = %(batch_id)s AND m.seq = r.seq
-    WHERE r.batch_id = %(batch_id)s AND r.available_at <= clock_timestamp() AND m.status = 'pending'
+    SELECT m.seq, m.attempt, m.phone_key
+    FROM (
+        SELECT r.seq FROM message_return r WHERE r.batch_id = %(batch_id)s AND r.available_at <= clock_timestamp()
+        ORDER BY r.seq LIMIT CASE WHEN %(probing)s THEN NULL ELSE %(reach)s END
+    ) r
+    JOIN message m ON m.batch_id = %(batch_id)s AND m.seq = r.seq
+    WHERE m.status = 'pending'
     ORDER BY m.attempt, m.seq LIMIT %(n)s
     FOR UPDATE OF m SKIP LOCKED
 ), fresh AS MATERIALIZED (
@@ -97,10 +104,11 @@ WITH opened AS (
         unnest(%(seqs)s::int[], %(senders)s::text[], %(bms)s::text[], %(slots)s::timestamptz[], %(buckets)s::timestamptz[])
             AS t (seq, sender_id, bm, slot_at, bucket_at),
         lifecycle_edge e
-    WHERE m.batch_id = %(batch_id)s AND m.seq = t.seq AND m.seq = ANY(%(seqs)s::int[]) AND e.machine = 'message' AND e.event = 'claimed' AND e.source = m.status
+    WHERE m.batch_id = %(batch_id)s AND m.seq = t.seq AND m.seq = ANY(%(seqs)s::int[])
+        AND e.machine = 'message' AND e.event = 'claimed' AND coalesce(e.source = m.status, false)
     RETURNING m.seq
 ), taken AS (
-    DELETE FROM message_return r USING claimed WHERE r.batch_id = %(batch_id)s AND r.seq = claimed.seq
+    DELETE FROM message_return WHERE batch_id = %(batch_id)s AND seq = ANY(ARRAY(SELECT seq FROM claimed))
 )
 SELECT opened.id, opened.lease_until, (SELECT count(*)::int FROM claimed) FROM opened
 
@@ -108,10 +116,11 @@ SELECT opened.id, opened.lease_until, (SELECT count(*)::int FROM claimed) FROM o
 WITH failed AS (
     UPDATE message m SET status = e.target, event = e.event, failed_at = clock_timestamp(), code = t.code
     FROM unnest(%(seqs)s::int[], %(codes)s::text[]) AS t (seq, code), lifecycle_edge e
-    WHERE m.batch_id = %(batch_id)s AND m.seq = t.seq AND m.seq = ANY(%(seqs)s::int[]) AND e.machine = 'message' AND e.event = 'guarded' AND e.source = m.status
+    WHERE m.batch_id = %(batch_id)s AND m.seq = t.seq AND m.seq = ANY(%(seqs)s::int[])
+        AND e.machine = 'message' AND e.event = 'guarded' AND coalesce(e.source = m.status, false)
     RETURNING m.seq
 )
-DELETE FROM message_return r USING failed WHERE r.batch_id = %(batch_id)s AND r.seq = failed.seq
+DELETE FROM message_return WHERE batch_id = %(batch_id)s AND seq = ANY(ARRAY(SELECT seq FROM failed))
 
 -- name: note_gaps
 INSERT INTO message_return (batch_id, seq)
@@ -121,8 +130,9 @@ WHERE m.batch_id = %(batch_id)s AND m.seq > %(cursor_seq)s AND m.seq <= %(reache
 ON CONFLICT DO NOTHING
 
 -- name: drop_stale_returns
-DELETE FROM message_return r USING message m
-WHERE r.batch_id = %(batch_id)s AND m.batch_id = r.batch_id AND m.seq = r.seq AND m.status <> 'pending'
+DELETE FROM message_return r
+WHERE r.batch_id = %(batch_id)s
+    AND (SELECT m.status FROM message m WHERE m.batch_id = %(batch_id)s AND m.seq = r.seq) <> 'pending'
 
 -- name: start_batch
 UPDATE batch b SET status = e.target, event = e.event, reason = NULL, started_at = coalesce(b.started_at, clock_timestamp())

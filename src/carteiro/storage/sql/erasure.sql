@@ -14,7 +14,7 @@ WITH moved AS (
     WHERE m.batch_id = %(batch_id)s AND m.seq = ANY(%(seqs)s::int[]) AND e.machine = 'message' AND e.event = 'withdrawn' AND e.source = m.status
     RETURNING m.seq
 ), gone AS (
-    DELETE FROM message_return r USING moved WHERE r.batch_id = %(batch_id)s AND r.seq = moved.seq
+    DELETE FROM message_return WHERE batch_id = %(batch_id)s AND seq = ANY(ARRAY(SELECT seq FROM moved))
 )
 SELECT count(*)::int FROM moved
 

@@ -27,7 +27,8 @@ WITH told AS (
             ELSE m.code
         END AS code
     FROM told t JOIN message m ON m.batch_id = %(batch_id)s AND m.seq = t.seq
-    WHERE m.seq = ANY(%(seqs)s::int[]) AND (%(claim_id)s::bigint IS NULL OR m.claim_id = %(claim_id)s)
+    -- coalesce(): see claims.sql.
+    WHERE m.seq = ANY(%(seqs)s::int[]) AND coalesce(m.claim_id = %(claim_id)s::bigint, %(claim_id)s::bigint IS NULL)
     ORDER BY m.seq
     FOR UPDATE OF m
 ), judged AS (
@@ -63,17 +64,18 @@ WITH told AS (
     WHERE m.batch_id = %(batch_id)s AND m.seq = j.seq AND m.seq = ANY(%(seqs)s::int[]) AND j.news
         -- An unsent message keeps its state and its money; one that was never claimed cannot have gone.
         AND j.status <> 'unsent' AND j.claim_id IS NOT NULL
-    RETURNING m.seq, m.status
+    RETURNING m.seq, j.status AS before, m.status, j.is_owed, j.sender_id, j.business_manager_id, j.bucket_at
 ), settled AS (
-    DELETE FROM message_unknown u USING moved, judged
-    WHERE u.batch_id = %(batch_id)s AND u.seq = moved.seq AND judged.seq = moved.seq AND judged.status = 'unknown' AND moved.status <> 'unknown'
+    DELETE FROM message_unknown WHERE batch_id = %(batch_id)s AND seq = ANY(ARRAY(
+        SELECT seq FROM moved WHERE before = 'unknown' AND status <> 'unknown'))
 ), gone AS (
-    DELETE FROM message_return r USING moved, judged
-    WHERE r.batch_id = %(batch_id)s AND r.seq = moved.seq AND judged.seq = moved.seq AND judged.status = 'pending' AND moved.status <> 'pending'
+    DELETE FROM message_return WHERE batch_id = %(batch_id)s AND seq = ANY(ARRAY(
+        SELECT seq FROM moved WHERE before = 'pending' AND status <> 'pending'))
 )
-SELECT j.seq, j.status, coalesce(moved.status, j.status), j.news, moved.seq IS NOT NULL AND j.is_owed, j.sender_id, j.business_manager_id, j.bucket_at
-FROM judged j LEFT JOIN moved USING (seq)
-ORDER BY j.seq
+SELECT seq, before, status, true, is_owed, sender_id, business_manager_id, bucket_at FROM moved
+UNION ALL
+SELECT seq, status, status, news, false, sender_id, business_manager_id, bucket_at FROM judged WHERE NOT seq = ANY(ARRAY(SELECT seq FROM moved))
+ORDER BY seq
 
 -- name: note_returned
 UPDATE message SET unit_returned = true WHERE batch_id = %(batch_id)s AND seq = ANY(%(seqs)s::int[])

@@ -23,8 +23,9 @@ WITH told AS (
         t.delay_s, t.duplicate
     FROM told t
     JOIN message m ON m.batch_id = %(batch_id)s AND m.seq = t.seq
-    JOIN lifecycle_edge e ON e.machine = 'message' AND e.event = t.event AND e.source = m.status
-    WHERE m.seq = ANY(%(seqs)s::int[]) AND m.claim_id = %(claim_id)s
+    JOIN lifecycle_edge e ON e.machine = 'message' AND e.event = t.event AND coalesce(e.source = m.status, false)
+    -- coalesce(): see claims.sql.
+    WHERE m.seq = ANY(%(seqs)s::int[]) AND coalesce(m.claim_id = %(claim_id)s, false)
     ORDER BY m.seq
     FOR UPDATE OF m
 ), moved AS (
@@ -50,10 +51,9 @@ SELECT seq, event, sender_id, business_manager_id, bucket_at FROM held
 
 -- name: note_duplicates
 -- The claim may have lapsed before the provider said so: the row is unknown already, and must never be proven absent.
-UPDATE message_unknown u SET duplicate = true
-FROM message m
-WHERE m.batch_id = %(batch_id)s AND m.seq = ANY(%(seqs)s::int[]) AND m.claim_id = %(claim_id)s
-    AND u.batch_id = m.batch_id AND u.seq = m.seq
+UPDATE message_unknown SET duplicate = true
+WHERE batch_id = %(batch_id)s AND seq = ANY(ARRAY(
+    SELECT m.seq FROM message m WHERE m.batch_id = %(batch_id)s AND m.seq = ANY(%(seqs)s::int[]) AND m.claim_id = %(claim_id)s))
 
 -- name: lapsed_claim
 SELECT id, batch_id, seqs, follow_ups FROM claim

@@ -29,7 +29,9 @@ WITH taken AS MATERIALIZED (
 )
 SELECT p.id, p.received_at, coalesce(p.provider, s.provider), s.account_id, p.body
 FROM taken t
-JOIN receipt_payload p ON p.received_at = t.received_at AND p.id = t.payload_id
+CROSS JOIN LATERAL (
+    SELECT * FROM receipt_payload p WHERE p.received_at = t.received_at AND p.id = t.payload_id LIMIT 1
+) p
 LEFT JOIN service s ON s.id = p.service_id
 ORDER BY p.id
 

@@ -112,7 +112,7 @@ DELETE FROM follow_up_event e USING old WHERE e.id = old.id
 
 -- name: prune_idempotency_keys
 WITH old AS MATERIALIZED (
-    SELECT account_id, scope, key FROM idempotency_key WHERE created_at < clock_timestamp() - make_interval(secs => %(keep_s)s)
+    SELECT account_id, scope, key FROM idempotency_key WHERE created_at < (SELECT clock_timestamp() - make_interval(secs => %(keep_s)s))
     ORDER BY created_at LIMIT %(n)s
     FOR UPDATE SKIP LOCKED
 )
@@ -121,7 +121,7 @@ DELETE FROM idempotency_key k USING old WHERE k.account_id = old.account_id AND 
 -- name: prune_signatures
 -- Expired, they keep nobody from anything.
 WITH old AS MATERIALIZED (
-    SELECT account_id, signature FROM batch_signature WHERE expires_at < clock_timestamp() - interval '1 hour'
+    SELECT account_id, signature FROM batch_signature WHERE expires_at < (SELECT clock_timestamp() - interval '1 hour')
     ORDER BY expires_at LIMIT %(n)s
     FOR UPDATE SKIP LOCKED
 )
@@ -143,7 +143,7 @@ DELETE FROM group_link g USING old WHERE g.batch_id = old.batch_id
 -- name: prune_callbacks
 WITH old AS MATERIALIZED (
     SELECT id FROM callback
-    WHERE created_at < clock_timestamp() - make_interval(secs => %(keep_s)s) AND (delivered_at IS NOT NULL OR gave_up_at IS NOT NULL)
+    WHERE created_at < (SELECT clock_timestamp() - make_interval(secs => %(keep_s)s)) AND (delivered_at IS NOT NULL OR gave_up_at IS NOT NULL)
     ORDER BY created_at LIMIT %(n)s
     FOR UPDATE SKIP LOCKED
 ), attempts AS (

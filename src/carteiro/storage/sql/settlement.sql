@@ -65,25 +65,24 @@ WHERE b.settled_at IS NULL AND b.status <> 'draft'
 ORDER BY b.id
 
 -- name: share_batch
-SELECT id FROM batch WHERE id = %(batch_id)s FOR KEY SHARE
+SELECT total FROM batch WHERE id = %(batch_id)s FOR KEY SHARE
 
 -- name: assume_delivered
+-- Those among the next `limit` seqs, so that all steps together read a batch once.
 WITH due AS MATERIALIZED (
     SELECT seq FROM message
-    WHERE batch_id = %(batch_id)s AND seq > %(after_seq)s AND status = 'sent'
+    WHERE batch_id = %(batch_id)s AND seq > %(after_seq)s AND seq <= %(after_seq)s + %(limit)s AND status = 'sent'
         AND sent_at <= clock_timestamp() - make_interval(secs => %(older_than_s)s)
-    ORDER BY seq LIMIT %(limit)s
+    ORDER BY seq
     FOR UPDATE
 ), moved AS (
     UPDATE message m SET status = e.target, event = e.event, assumed_at = clock_timestamp()
-    FROM due, lifecycle_edge e
-    -- The bounds keep the join to the slice: by the join alone a large batch could be read whole for each.
-    WHERE m.batch_id = %(batch_id)s AND m.seq = due.seq
-        AND m.seq BETWEEN (SELECT min(seq) FROM due) AND (SELECT max(seq) FROM due)
+    FROM lifecycle_edge e
+    WHERE m.batch_id = %(batch_id)s AND m.seq = ANY(ARRAY(SELECT seq FROM due))
         AND e.machine = 'message' AND e.event = 'assumed' AND e.source = m.status
     RETURNING m.seq
 )
-SELECT count(*)::int, max(seq) FROM moved
+SELECT count(*)::int FROM moved
 
 -- name: tall_unsettled
 SELECT b.id FROM batch b

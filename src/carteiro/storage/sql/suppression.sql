@@ -37,9 +37,14 @@ FROM batch b JOIN message m ON m.batch_id = b.id
 WHERE b.id = %(batch_id)s AND m.batch_id = %(batch_id)s AND m.seq = ANY(%(seqs)s::int[]) AND m.phone_key > 0
 
 -- name: among
-SELECT phone_key FROM suppression
-WHERE account_id = %(account_id)s AND phone_key = ANY(%(phones)s::bigint[]) AND scope = ANY(%(scopes)s::text[])
-    AND (until IS NULL OR until > now())
+SELECT t.phone_key
+FROM unnest(%(phones)s::bigint[]) AS t (phone_key)
+CROSS JOIN LATERAL (
+    SELECT 1 FROM suppression s
+    WHERE s.account_id = %(account_id)s AND s.phone_key = t.phone_key AND s.scope = ANY(%(scopes)s::text[])
+        AND (s.until IS NULL OR s.until > now())
+    LIMIT 1
+) listed
 
 -- name: in_batch
 -- A look-up a message, by LIMIT: the list may be a hundred times longer than the batch.
@@ -61,7 +66,7 @@ WITH moved AS (
     WHERE m.batch_id = %(batch_id)s AND m.seq = ANY(%(seqs)s::int[]) AND e.machine = 'message' AND e.event = 'withdrawn' AND e.source = m.status
     RETURNING m.seq
 ), gone AS (
-    DELETE FROM message_return r USING moved WHERE r.batch_id = %(batch_id)s AND r.seq = moved.seq
+    DELETE FROM message_return WHERE batch_id = %(batch_id)s AND seq = ANY(ARRAY(SELECT seq FROM moved))
 )
 UPDATE batch SET suppressed = suppressed + (SELECT count(*) FROM moved) WHERE id = %(batch_id)s
 

@@ -27,15 +27,17 @@ WHERE l.holder = excluded.holder OR l.until <= clock_timestamp()
 RETURNING true
 
 -- name: due
+-- A clock in a subquery is read once, and an index can begin there.
 SELECT
     EXISTS (SELECT FROM receipt_inbox)
-        OR EXISTS (SELECT FROM receipt_waiting w JOIN message_alias a USING (provider_id))
-        OR EXISTS (SELECT FROM receipt_waiting w WHERE w.received_at < clock_timestamp() - interval '1 hour') AS receipts,
-    EXISTS (SELECT FROM callback WHERE delivered_at IS NULL AND gave_up_at IS NULL AND next_attempt_at <= clock_timestamp()) AS callbacks,
+        OR EXISTS (
+            SELECT FROM receipt_waiting w CROSS JOIN LATERAL (SELECT FROM message_alias a WHERE a.provider_id = w.provider_id LIMIT 1) a)
+        OR EXISTS (SELECT FROM receipt_waiting w WHERE w.received_at < (SELECT clock_timestamp() - interval '1 hour')) AS receipts,
+    EXISTS (SELECT FROM callback WHERE delivered_at IS NULL AND gave_up_at IS NULL AND next_attempt_at <= (SELECT clock_timestamp())) AS callbacks,
     EXISTS (SELECT FROM claim WHERE closed_at IS NULL AND lease_until < clock_timestamp()) AS lapsed,
     EXISTS (SELECT FROM batch WHERE settled_at IS NULL AND status <> 'draft') AS unsettled,
-    EXISTS (SELECT FROM message_unknown WHERE look_at <= clock_timestamp())
-        OR EXISTS (SELECT FROM follow_up WHERE status = 'unknown' AND look_at <= clock_timestamp()) AS unknown,
+    EXISTS (SELECT FROM message_unknown WHERE look_at <= (SELECT clock_timestamp()))
+        OR EXISTS (SELECT FROM follow_up WHERE status = 'unknown' AND look_at <= (SELECT clock_timestamp())) AS unknown,
     EXISTS (
         SELECT FROM follow_up f JOIN batch b ON b.id = f.batch_id
         WHERE f.status = 'pending' AND (b.status IN ('cancelled', 'error') OR f.window_until <= clock_timestamp())) AS follow_ups,
@@ -74,8 +76,10 @@ WHERE b.id = %(batch_id)s AND b.expires_at <= clock_timestamp()
 SELECT id FROM batch WHERE id = %(batch_id)s FOR UPDATE
 
 -- name: withdraw_rows
+-- The pending ones among the next `n` seqs, so that all steps together read a batch once. Where none is said to be the first step,
+-- it begins where nothing was claimed yet.
 WITH closed AS MATERIALIZED (
-    SELECT CASE
+    SELECT total, coalesce(%(after_seq)s::int, CASE WHEN total <= %(n)s THEN 0 ELSE cursor_seq END) AS after_seq, CASE
             WHEN status = 'error' THEN 'BATCH_ERROR'
             WHEN status = 'cancelled' AND event <> 'expired' THEN 'BATCH_CANCELLED'
             ELSE 'BATCH_EXPIRED'
@@ -83,15 +87,17 @@ WITH closed AS MATERIALIZED (
     FROM batch
     WHERE id = %(batch_id)s AND (status IN ('completed', 'cancelled', 'error') OR expires_at <= clock_timestamp())
 ), picked AS MATERIALIZED (
-    SELECT m.seq, closed.code FROM closed JOIN message m ON m.batch_id = %(batch_id)s AND m.status = 'pending'
-    ORDER BY m.seq LIMIT %(n)s
-    FOR UPDATE OF m
+    SELECT m.seq FROM message m
+    WHERE m.batch_id = %(batch_id)s AND m.status = 'pending'
+        AND m.seq > (SELECT after_seq FROM closed) AND m.seq <= (SELECT after_seq FROM closed) + %(n)s
+    ORDER BY m.seq
+    FOR UPDATE
 ), moved AS (
-    UPDATE message m SET status = e.target, event = e.event, code = p.code
-    FROM picked p, lifecycle_edge e
-    WHERE m.batch_id = %(batch_id)s AND m.seq = p.seq AND e.machine = 'message' AND e.event = 'withdrawn' AND e.source = m.status
+    UPDATE message m SET status = e.target, event = e.event, code = (SELECT code FROM closed)
+    FROM lifecycle_edge e
+    WHERE m.batch_id = %(batch_id)s AND m.seq = ANY(ARRAY(SELECT seq FROM picked)) AND e.machine = 'message' AND e.event = 'withdrawn' AND e.source = m.status
     RETURNING m.seq
 ), gone AS (
-    DELETE FROM message_return r USING moved WHERE r.batch_id = %(batch_id)s AND r.seq = moved.seq
+    DELETE FROM message_return WHERE batch_id = %(batch_id)s AND seq = ANY(ARRAY(SELECT seq FROM moved))
 )
-SELECT count(*)::int FROM moved
+SELECT (SELECT count(*)::int FROM moved), (SELECT after_seq + %(n)s FROM closed WHERE after_seq + %(n)s < total)

@@ -4,7 +4,7 @@
 -- The look-up is leased by pushing `look_at` ahead: a worker that dies in between only delays it.
 WITH due AS MATERIALIZED (
     SELECT u.batch_id, u.seq FROM message_unknown u
-    WHERE u.look_at <= clock_timestamp() ORDER BY u.look_at LIMIT %(n)s
+    WHERE u.look_at <= (SELECT clock_timestamp()) ORDER BY u.look_at LIMIT %(n)s
     FOR UPDATE SKIP LOCKED
 )
 UPDATE message_unknown u SET look_at = clock_timestamp() + make_interval(secs => %(again_s)s)
@@ -14,11 +14,11 @@ RETURNING b.service_id, u.batch_id, u.seq, u.look_at, u.since_at <= clock_timest
 
 -- name: hold
 -- `look_at` is the lease of a look-up: a row that was settled or taken anew meanwhile is not what the log was asked about.
-SELECT u.seq FROM message_unknown u
-JOIN unnest(%(seqs)s::int[], %(look_ats)s::timestamptz[]) AS t (seq, look_at) ON t.seq = u.seq AND t.look_at = u.look_at
-WHERE u.batch_id = %(batch_id)s
-ORDER BY u.seq
-FOR UPDATE OF u
+SELECT u.seq
+FROM (SELECT * FROM unnest(%(seqs)s::int[], %(look_ats)s::timestamptz[]) AS t (seq, look_at) ORDER BY seq) t
+CROSS JOIN LATERAL (
+    SELECT u.seq FROM message_unknown u WHERE u.batch_id = %(batch_id)s AND u.seq = t.seq AND u.look_at = t.look_at FOR UPDATE
+) u
 
 -- name: note_absent
 UPDATE message_unknown SET absent = absent + 1
@@ -36,12 +36,12 @@ WITH held AS MATERIALIZED (
     ORDER BY m.seq FOR UPDATE
 ), moved AS (
     UPDATE message m SET status = e.target, event = e.event, code = 'PROVEN_ABSENT', unit_returned = true
-    FROM held h, lifecycle_edge e
-    WHERE m.batch_id = %(batch_id)s AND m.seq = h.seq AND m.seq = ANY(%(seqs)s::int[])
+    FROM lifecycle_edge e
+    WHERE m.batch_id = %(batch_id)s AND m.seq = ANY(ARRAY(SELECT seq FROM held))
         AND e.machine = 'message' AND e.event = %(event)s AND e.source = m.status
     RETURNING m.seq
 ), settled AS (
-    DELETE FROM message_unknown u USING moved WHERE u.batch_id = %(batch_id)s AND u.seq = moved.seq
+    DELETE FROM message_unknown WHERE batch_id = %(batch_id)s AND seq = ANY(ARRAY(SELECT seq FROM moved))
 ), returned AS (
     INSERT INTO message_return (batch_id, seq)
     SELECT %(batch_id)s, seq FROM moved WHERE %(event)s = 'absent'

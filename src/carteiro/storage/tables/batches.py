@@ -77,6 +77,7 @@ batch = Table(
     CheckConstraint("total > 0", name="total"),
     CheckConstraint("charged + refunded <= debited", name="money"),
     Index(None, "account_id", "id"),
+    Index(None, "account_id", "status", "id"),
     Index(
         "batch_dispatchable_idx",
         "service_id",
