@@ -51,12 +51,12 @@ SELECT b.account_id FROM batch b WHERE b.id = %(batch_id)s AND b.status <> 'draf
 -- stretch of one index, of any state or of one, whatever plan is kept for the statement.
 WITH listed AS MATERIALIZED (
     (
-        SELECT id FROM batch
+        SELECT * FROM batch
         WHERE %(status)s::text IS NULL AND status <> 'draft'
             AND (account_id, id) BETWEEN (%(account_id)s, %(first_id)s) AND (%(account_id)s, %(last_id)s)
         ORDER BY account_id DESC, id DESC LIMIT %(limit)s
     ) UNION ALL (
-        SELECT id FROM batch
+        SELECT * FROM batch
         WHERE %(status)s::text IS NOT NULL AND status <> 'draft'
             AND (account_id, status, id) BETWEEN (%(account_id)s, %(status)s, %(first_id)s) AND (%(account_id)s, %(status)s, %(last_id)s)
         ORDER BY account_id DESC, status DESC, id DESC LIMIT %(limit)s
@@ -72,8 +72,7 @@ SELECT b.id, b.service_id, b.status, b.reason, b.error_code,
     coalesce(t.seen, 0)::int AS seen, coalesce(t.failed, 0)::int AS failed, coalesce(t.unsent, 0)::int AS unsent, b.suppressed,
     coalesce(r.answered, 0)::int AS answered, b.parent_batch_id,
     (SELECT c.id FROM batch c WHERE c.parent_batch_id = b.id AND c.status <> 'draft') AS retried_as, now() AS read_at
-FROM listed
-JOIN batch b ON b.id = listed.id
+FROM listed b
 LEFT JOIN LATERAL (
     -- What stops the whole service stops this batch, whatever its own last claim said.
     SELECT CASE WHEN NOT s.active THEN 'service_stopped' ELSE h.wait_reason END AS reason,
