@@ -1,6 +1,5 @@
 """The life of batches among millions of old messages, by the product's own services: every hot statement runs."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
@@ -11,11 +10,13 @@ from carteiro.domain.outcomes import (
     Ambiguous,
     Fact,
     FactKind,
+    ForeignFact,
     Kind,
     NotSent,
     Outcome,
     Parsed,
     Rejected,
+    Scope,
     Throttled,
 )
 from carteiro.services import accounts, api_keys, callback, control, create, reading, suppression
@@ -25,10 +26,10 @@ from carteiro.services.dispatch.lapse import close_lapsed_claims
 from carteiro.services.dispatch.model import Slice
 from carteiro.services.dispatch.reconcile import reconcile_unknown
 from carteiro.services.dispatch.waking import wake_waiting
-from carteiro.services.receive import apply_payloads, store_payload
+from carteiro.services.receive import apply_payloads, store_payload, store_posted
 from carteiro.services.withdraw import withdraw_ended
 from carteiro.settings import Settings
-from carteiro.storage import batches, capacity, claims, outcomes
+from carteiro.storage import aliases, batches, capacity, claims, outcomes
 from carteiro.storage.facts import merge_facts
 from carteiro.storage.pool import Pool, transact
 from carteiro.worker.sweep import Sweeper
@@ -97,7 +98,9 @@ class Life:
             await outcomes.stop_submissions(conn, large, [bm_id(9)])
             await outcomes.wait_service(conn, SERVICE, wait_s=0.0, reason="throttled")
             await outcomes.black_out(conn, SERVICE, first_s=0.0, longest_s=0.0)
-        await self.record(piece, Throttled(0.0))
+            await outcomes.wait_senders(conn, {sender_id(9): 0.0}, reason="throttled")
+            await outcomes.note_code(conn, large, piece.claim_id, [row.outgoing.seq for row in piece.due], "HELD")
+        await self.record(piece, Throttled(0.0), Throttled(0.0, scope=Scope.CONTACT))
         # A worker dies: its slice lapses.
         piece = await self.claim()
         await self._execute(
@@ -118,6 +121,7 @@ class Life:
             await claims.note_gaps(conn, large, cursor, cursor + 50, [cursor + 1])
             await claims.advance_batch(conn, large, cursor + 50)
             await claims.drop_stale_returns(conn, large)
+            await claims.block_service(conn, SERVICE, blocked_by="key", quiet_s=0.0, retry_s=0.0)
             await claims.block_batch(
                 conn, large, blocked_by="capacity", next_attempt_at=datetime.now(UTC) + timedelta(hours=1)
             )
@@ -126,6 +130,7 @@ class Life:
             await claims.next_due_s(conn, SERVICE)
             await claims.one_turn(conn, large)
             await claims.one_due_s(conn, large)
+            await batches.hold_draft(conn, large)
         await wake_waiting(self.pool, [bm_id(1)])
 
     async def hear(self, large: UUID) -> None:
@@ -137,7 +142,13 @@ class Life:
         facts += [Fact(past, seq, FactKind.SEEN, now) for seq in range(1, 11)]
         facts.append(Fact(large, sent[100], FactKind.FAILED, now, code="EC_1", failure=Kind.BLOCKED))
         facts.append(Fact(large, sent[101], FactKind.FAILED, now, code="131049", failure=Kind.COOL_DOWN))
-        await self.receive(facts)
+        await self.receive(Parsed(tuple(facts), ("foreign",)))
+        # By ids of the provider's own, of which ten become known afterwards.
+        ids = [f"theirs {large} {seq}" for seq in sent[:20]]
+        await self.receive(Parsed(foreign=tuple(ForeignFact(known, FactKind.SEEN, now, via="1") for known in ids)))
+        async with transact(self.pool) as conn:
+            await aliases.note(conn, large, dict(zip(ids[:10], sent, strict=False)))
+        await self.receive(Parsed())
         piece = await self.claim()
         given_back = piece.due[0].outgoing.seq
         await self.record(piece, *[None] * len(piece.due))
@@ -145,10 +156,12 @@ class Life:
             await outcomes.share_batch(conn, large)
             await merge_facts(conn, large, [Fact(large, given_back, FactKind.DELIVERED, now)])
 
-    async def receive(self, facts: Sequence[Fact]) -> None:
+    async def receive(self, parsed: Parsed) -> None:
         token = await value(self.pool, "SELECT webhook_token FROM service WHERE id = %s", SERVICE)
         assert await store_payload(self.pool, "infobip", token, b"{}")
-        await apply_payloads(self.pool, lambda _: lambda _: Parsed(tuple(facts), ("foreign",)))
+        await apply_payloads(self.pool, lambda _: lambda _: parsed)
+        await store_posted(self.pool, "meta", b"{}")
+        await apply_payloads(self.pool, lambda _: lambda _: Parsed())
 
     async def reconcile(self, large: UUID) -> None:
         """The log has some, misses others twice; what it never had is given up."""

@@ -16,7 +16,19 @@ from tests.support.plans import Ran, Watch, parent_of, watched_pool
 SMALL = History(messages=150_000, batch_rows=20, suppressed=15_000)
 MILLIONS = History(messages=5_000_000, batch_rows=1_000, suppressed=500_000)
 
-HOT = ("batches", "capacity", "claims", "facts", "messages", "outcomes", "receipts", "settlement", "sweep", "unknowns")
+HOT = (
+    "aliases",
+    "batches",
+    "capacity",
+    "claims",
+    "facts",
+    "messages",
+    "outcomes",
+    "receipts",
+    "settlement",
+    "sweep",
+    "unknowns",
+)
 ALSO_HOT = {"api_keys.find", "callbacks.claim_due", "control.until_last_slot", "idempotency.find_key", "ledger.debit"}
 ALSO_HOT |= {"ledger.refund", "pools.candidates", "suppression.among", "suppression.in_batch"}
 RARE = {
@@ -81,7 +93,15 @@ def scans(dsn: str, ran: list[Ran]) -> set[tuple[str, str]]:
     pages = dict(rows)
     grown = {parent_of(table) for table, n in pages.items() if n > SMALL_PAGES}
     assert grown >= {"batch", "batch_event", "batch_tally", "claim", "message", "message_content", "message_event"}
-    assert grown >= {"receipt", "receipt_payload", "ledger_entry", "callback", "suppression", "capacity_bucket"}
+    assert grown >= {
+        "receipt",
+        "receipt_payload",
+        "ledger_entry",
+        "message_alias",
+        "callback",
+        "suppression",
+        "capacity_bucket",
+    }
     return {(one.name, table) for one in ran for table in one.scans if pages.get(table, 0) > SMALL_PAGES}
 
 

@@ -76,6 +76,10 @@ INSERT INTO receipt (received_at, payload_id, batch_id, seq, kind, at, result)
 SELECT at, 1 + seq / %(payload_rows)s, id, seq, 'delivered', at, 'applied'
 FROM slice, generate_series(first, last) AS seq;
 
+-- One batch in ten by a provider that makes ids of its own.
+INSERT INTO message_alias (provider_id, batch_id, seq, at)
+SELECT 'wamid.' || k || '.' || seq, id, seq, at FROM slice, generate_series(first, last) AS seq WHERE k %% 10 = 0;
+
 INSERT INTO suppression (account_id, phone_key, scope, source, until, said_at, actor)
 SELECT %(account)s, 551190000000 + n::bigint * 7919 %% %(phones)s, 'all', CASE n %% 2 WHEN 0 THEN 'api' ELSE 'cool-down' END,
     CASE n %% 2 WHEN 1 THEN now() + interval '1 day' END, now(), 'history'

@@ -17,8 +17,9 @@ SELECT * FROM unnest(%(provider_ids)s::text[], %(received_at)s::timestamptz[], %
 -- name: take_waiting
 -- Those whose message is known by now, and those that have waited too long.
 WITH due AS MATERIALIZED (
-    SELECT w.id FROM receipt_waiting w LEFT JOIN message_alias a USING (provider_id)
-    WHERE a.provider_id IS NOT NULL OR w.received_at < clock_timestamp() - make_interval(secs => %(wait_s)s)
+    SELECT w.id FROM receipt_waiting w
+    WHERE (SELECT true FROM message_alias a WHERE a.provider_id = w.provider_id LIMIT 1)
+        OR w.received_at < (SELECT clock_timestamp() - make_interval(secs => %(wait_s)s))
     ORDER BY w.id LIMIT %(limit)s
     FOR UPDATE OF w SKIP LOCKED
 )
