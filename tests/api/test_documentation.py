@@ -29,6 +29,7 @@ ROUTES = {
     ("/api/v1/group-links", "get"),
     ("/api/v1/group-links", "post"),
     ("/api/v1/group-links/{link_id}", "get"),
+    ("/api/v1/sendreminder", "post"),
     ("/api/v1/suppressions", "delete"),
     ("/api/v1/suppressions", "get"),
     ("/api/v1/suppressions", "post"),

@@ -13,7 +13,7 @@ from carteiro.api.context import Context
 from carteiro.api.control import ControlController
 from carteiro.api.credits import SpendingController
 from carteiro.api.documentation import DocumentationController
-from carteiro.api.group_links import GroupLinkController
+from carteiro.api.group_links import GroupLinkController, ReminderController
 from carteiro.api.health import HealthController
 from carteiro.api.openapi import build_document
 from carteiro.api.problems import HANDLERS
@@ -21,14 +21,18 @@ from carteiro.api.suppression import SuppressionController
 from carteiro.api.webhooks import WebhookController
 from carteiro.services.broadcast import Directory
 from carteiro.services.database import Pool, required_revision
+from carteiro.services.group_links.reminder import Reminders, no_provider
 from carteiro.settings import Settings
 
 BODY_MAX = 64 * 1024 * 1024
 """Bytes: a hundred thousand contacts take about a tenth of it."""
 
 
-def create_app(settings: Settings, pool: Pool, directory: Directory) -> ASGIApp:
-    """The ASGI application on an open pool and a directory. Opening and closing them is the caller's."""
+def create_app(settings: Settings, pool: Pool, directory: Directory, reminders: Reminders | None = None) -> ASGIApp:
+    """The ASGI application on an open pool and a directory. Opening and closing them is the caller's, and so it is to
+    wait for the reminders under way. Without `reminders` it sends none.
+    """
+    reminders = reminders or Reminders(pool, settings, "api", no_provider)
     v1 = Router(
         "/api/v1",
         route_handlers=[
@@ -36,6 +40,7 @@ def create_app(settings: Settings, pool: Pool, directory: Directory) -> ASGIApp:
             BroadcastController,
             ControlController,
             GroupLinkController,
+            ReminderController,
             SpendingController,
             SuppressionController,
         ],
@@ -46,7 +51,7 @@ def create_app(settings: Settings, pool: Pool, directory: Directory) -> ASGIApp:
         route_handlers=[v1, HealthController, WebhookController, DocumentationController],
         exception_handlers=HANDLERS,
         request_max_body_size=BODY_MAX,
-        state=State({"context": Context(settings, pool, directory, required_revision())}),
+        state=State({"context": Context(settings, pool, directory, reminders, required_revision())}),
         openapi_config=None,
         logging_config=None,
     )

@@ -10,6 +10,7 @@ from litestar.connection import ASGIConnection
 from carteiro.services.api_keys import Caller
 from carteiro.services.broadcast import Directory
 from carteiro.services.database import Pool
+from carteiro.services.group_links.reminder import Reminders
 from carteiro.settings import Settings
 
 ApiRequest = Request[Caller, Caller, Any]
@@ -26,6 +27,7 @@ class Context:
     settings: Settings
     pool: Pool
     directory: Directory
+    reminders: Reminders
     revision: str
     """The schema revision that this release needs."""
     uploads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(UPLOADS_MAX))

@@ -15,10 +15,11 @@ from carteiro.api.context import ApiRequest, context_of
 from carteiro.api.operations import CURSOR, LIMIT, LimitQuery, Operation, Parameter
 from carteiro.api.schemas import Page, Template
 from carteiro.domain.errors import Conflict, Gone, InsufficientCredits, InvalidRequest
-from carteiro.domain.group_links import GroupLinkRequest
+from carteiro.domain.group_links import GroupLinkRequest, LinkState, ReminderRequest
 from carteiro.services.create.refusals import TemplateNotApproved, UnknownTemplate
 from carteiro.services.group_links.place import ReferenceReused, post_link
 from carteiro.services.group_links.reading import LinkView, read_link, read_links
+from carteiro.services.group_links.reminder import ReminderNotSent
 
 SCOPE, READING = "group-link:send", "group-link:read"
 LINK_ID = Parameter("link_id", "path", "The group link or reminder.", {"type": "string", "format": "uuid"})
@@ -34,6 +35,7 @@ EXAMPLE = {
     "max_attempts": 5,
     "reference": "enrolment-1042",
 }
+_reminder_decoder = msgspec.json.Decoder(ReminderRequest)
 _link_decoder = msgspec.json.Decoder(GroupLinkRequest)
 
 
@@ -161,6 +163,50 @@ class GroupLinkController(Controller):
     )
     async def get_link(self, request: ApiRequest, link_id: FromPath[str]) -> GroupLink:
         return GroupLink.of(await read_link(context_of(request).pool, request.auth.account_id, parse_batch_id(link_id)))
+
+
+class ReminderController(Controller):
+    path = "/sendreminder"
+
+    @post(
+        "/",
+        status_code=200,
+        opt={
+            "operation": Operation(
+                id="sendReminder",
+                summary="Send a group's link to one person, at once",
+                description="Answered with the outcome, within `CARTEIRO_REMINDER_DEADLINE_S`, under the limits of all "
+                "others. After 503 nothing was sent and nothing will be: the same request, `reference` "
+                "included, may be made again. After 202 it may have been sent: read it, and do not repeat it under "
+                "another reference. The same `reference` twice is one send: the second answer is about the first.",
+                scope=SCOPE,
+                body=ReminderRequest,
+                example={name: value for name, value in EXAMPLE.items() if name not in ("delay_ms", "max_attempts")},
+                answers={
+                    200: (GroupLink, "Its outcome: `sent`, or `failed` with a `code` when it was refused."),
+                    202: (GroupLink, "Nobody knows yet whether it was sent: it is being found out."),
+                },
+                headers={
+                    "Location": "Where it can be read.",
+                    "Idempotent-Replayed": "`true` when the reference was there already.",
+                },
+                problems=(
+                    UnknownTemplate,
+                    TemplateNotApproved,
+                    InsufficientCredits,
+                    Conflict,
+                    Gone,
+                    ReferenceReused,
+                    ReminderNotSent,
+                ),
+            )
+        },
+    )
+    async def send(self, request: ApiRequest) -> Response[GroupLink]:
+        body = decode(await read_json(request), _reminder_decoder)
+        reminded = await context_of(request).reminders.send(request.auth, body)
+        known = reminded.seen.state in (LinkState.SENT, LinkState.FAILED)
+        return answer(reminded.seen, replayed=reminded.replayed, status=200 if known else 202)
 
 
 def answer(seen: LinkView, *, replayed: bool, status: int) -> Response[GroupLink]:

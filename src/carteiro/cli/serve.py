@@ -1,6 +1,7 @@
 """`carteiro serve`: the HTTP API in one process."""
 
 import asyncio
+import contextlib
 import signal
 import sys
 
@@ -8,8 +9,10 @@ import rich_click as click
 import uvicorn
 
 from carteiro.api.app import create_app
+from carteiro.bootstrap import Providers, worker_name
 from carteiro.logging import configure
 from carteiro.services.broadcast import open_directory
+from carteiro.services.group_links.reminder import Reminders
 from carteiro.settings import Settings
 from carteiro.storage.pool import open_pool
 
@@ -47,8 +50,10 @@ async def run_server(settings: Settings) -> None:
         open_directory(settings, application_name="carteiro-api directory") as directory,
     ):
         checking = asyncio.create_task(directory.check(pool))
+        providers = Providers(pool, settings)
+        reminders = Reminders(pool, settings, f"api-{worker_name()}", providers.of_service)
         config = uvicorn.Config(
-            create_app(settings, pool, directory),
+            create_app(settings, pool, directory, reminders),
             host=settings.host,
             port=settings.port,
             http="httptools",
@@ -65,3 +70,7 @@ async def run_server(settings: Settings) -> None:
             signal.signal(number, server.handle_exit)
         await server.serve()
         checking.cancel()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(settings.call_timeout_s):
+                await reminders.drained()
+        await providers.close()
