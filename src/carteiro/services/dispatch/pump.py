@@ -27,8 +27,10 @@ async def pump(station: Station, service_id: str, provider: Provider) -> bool:
 
     Every slice that was begun is sent and handed to the recorder before this returns, whatever ended the loop.
     """
-    spacing = Spacing(station.settings.lateness_s)
+    spacing = Spacing(station.settings.lateness_s, station.lead)
     sending: set[asyncio.Task[None]] = set()
+    begun: set[int] = set()
+    """Its claims: what is given back when they are recorded is there to be claimed again."""
     ends_at_s = time.monotonic() + station.settings.pump_s
     try:
         while not station.stopping.is_set():
@@ -39,12 +41,17 @@ async def pump(station: Station, service_id: str, provider: Provider) -> bool:
             claimed = await claim_slice(station, service_id, spacing, has_log=provider.has_log)
             for piece in (answers, claimed):
                 if isinstance(piece, Slice):
+                    begun.add(piece.claim_id)
                     task = asyncio.create_task(_send(station, piece, provider, spacing))
                     sending.add(task)
                     task.add_done_callback(sending.discard)
             if isinstance(claimed, Slice):
                 await _rest(station, _until_last_slot_s(claimed, spacing))
-            elif sending or (claimed.wait_s is not None and claimed.wait_s <= LINGER_S):
+            elif (
+                sending
+                or begun & station.recorder.claims()
+                or (claimed.wait_s is not None and claimed.wait_s <= LINGER_S)
+            ):
                 await _rest(station, min(claimed.wait_s if claimed.wait_s is not None else POLL_S, POLL_S))
             else:
                 return False

@@ -11,6 +11,24 @@ FIRST_LEAD_S = 0.015
 LONGEST_LEAD_S = 0.2
 
 
+class Lead:
+    """How long one process lately took from reading the clock to the claim's commit: slots begin this much later, or
+    the first ones would be missed.
+
+    Of the process, not of a pump: one that ends after a single message has nothing to learn from.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = FIRST_LEAD_S
+        self._learnt = False
+
+    def learn(self, claim_s: float) -> None:
+        """After a claim that took so long."""
+        weight = 0.3 if self._learnt else 1.0
+        self.seconds = min(LONGEST_LEAD_S, self.seconds * (1 - weight) + claim_s * 1.2 * weight)
+        self._learnt = True
+
+
 class Spacing:
     """Multiplicative control by the lag between slot and start: grows while calls start in time, backs off before
     slots are missed.
@@ -19,14 +37,15 @@ class Spacing:
     up a few calls at any rate, and asking for less would not help them.
     """
 
-    def __init__(self, lateness_s: float) -> None:
+    def __init__(self, lateness_s: float, lead: Lead | None = None) -> None:
         self._lateness_s = lateness_s
+        self._lead = lead or Lead()
         self._growth = FIRST_GROWTH
         self.rate_per_s = FIRST_RATE_PER_S
-        self.lead_s = FIRST_LEAD_S
-        """From reading the clock to the claim's commit: slots begin this much later, or the first ones would be
-        missed.
-        """
+
+    @property
+    def lead_s(self) -> float:
+        return self._lead.seconds
 
     @property
     def gap_us(self) -> int:
@@ -46,4 +65,4 @@ class Spacing:
 
     def learn_claim(self, seconds: float) -> None:
         """After a claim: how long it took from the clock's reading to the commit."""
-        self.lead_s = min(LONGEST_LEAD_S, self.lead_s * 0.7 + seconds * 1.2 * 0.3)
+        self._lead.learn(seconds)

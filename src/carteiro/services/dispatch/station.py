@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from carteiro.services.dispatch.model import Slice
 from carteiro.services.dispatch.recorder import Recorder
 from carteiro.services.dispatch.send import Calls
+from carteiro.services.dispatch.spacing import Lead
 from carteiro.settings import Settings
 from carteiro.storage.pool import Pool
 
@@ -24,5 +25,6 @@ class Station(Claimant):
     calls: Calls
     recorder: Recorder
     stopping: asyncio.Event
+    lead: Lead = field(default_factory=Lead)
     sending: dict[int, Slice] = field(default_factory=dict)
     """Slices with calls still to start, by claim: their leases are renewed."""
