@@ -1,8 +1,9 @@
 """Two-step batches: whoever answers is followed up once, inside the window, and nothing uncertain is tried again."""
 
 import asyncio
+import json
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, LiteralString
 from uuid import UUID
 
 import pytest
@@ -29,6 +30,7 @@ from carteiro.services.dispatch.lapse import close_lapsed_claims
 from carteiro.services.dispatch.model import Nothing, Slice
 from carteiro.services.erasure import erase_contact
 from carteiro.services.reading import read_batch
+from carteiro.services.receive import store_posted
 from carteiro.services.suppression import suppress
 from carteiro.services.withdraw import withdraw_follow_ups
 from carteiro.storage.pool import Pool, transact
@@ -375,3 +377,84 @@ async def test_only_the_senders_own_number_and_pace_carry_it(pool: Pool) -> None
         async with transact(pool) as conn:
             await conn.execute("UPDATE sender SET status = 'ACTIVE', messages_per_second = NULL WHERE id = %s", (slow,))
         assert {due.outgoing.sender for due in (await claimed(bench)).due} == {slow}
+
+
+async def test_metas_answers_are_attributed_by_its_ids_and_numbers(pool: Pool) -> None:
+    """One webhook for everybody: the account is that of the number, and receipts come by Meta's id alone."""
+    number, wamid = "109000000000001", "wamid.template"
+    async with running_bench(pool, FakeProvider(name="meta", has_log=False)) as bench:
+        await add_account(pool, credits=100)
+        async with transact(pool) as conn:
+            await conn.execute("UPDATE sender SET provider_ref = %s", (number,))
+            await conn.execute("UPDATE service SET provider = 'meta'")
+        bench.provider.answer = lambda outgoing: Accepted(f"{wamid}.{outgoing.seq}")
+        bench.provider.free_answer = lambda message: Accepted(f"wamid.free.{message.seq}")
+        batch_id = await send(pool, bench, 2)
+
+        def wrote(phone_number: str, context_id: str | None) -> dict[str, Any]:
+            context = {"context": {"from": "1", "id": context_id}} if context_id else {}
+            seconds = str(int(datetime.now(UTC).timestamp()))
+            said = {"type": "text", "text": {"body": "oi"}, **context}
+            return {"from": phone_number, "id": f"wamid.{phone_number}", "timestamp": seconds, **said}
+
+        async def told(**value: Any) -> None:
+            metadata = {"display_phone_number": "1", "phone_number_id": number}
+            changes = [{"field": "messages", "value": {"metadata": metadata, **value}}]
+            await store_posted(pool, "meta", json.dumps({"entry": [{"id": "208", "changes": changes}]}).encode())
+            await apply(pool)
+
+        await told(messages=[wrote("", f"{wamid}.1"), wrote(phone(1).replace("+55119", "5511"), None)])
+        assert await rows(pool, "seq, answered_by") == [(1, "context"), (2, "phone")]
+        await bench.pump()
+        assert [(free.seq, free.sender) for free in bench.provider.free_calls] == [(1, number), (2, number)]
+        seconds = str(int(datetime.now(UTC).timestamp()))
+        await told(statuses=[{"id": "wamid.free.1", "status": "read", "timestamp": seconds, "recipient_id": "1"}])
+        await told(messages=[wrote(phone(1).removeprefix("+"), "wamid.free.2")])
+        assert await rows(pool, "seq, status") == [(1, "seen"), (2, "sent")]
+        messages = "SELECT array_agg(DISTINCT status) FROM message WHERE batch_id = %s"
+        assert await value(pool, messages, batch_id) == ["sent"]
+        assert not await violations(pool)
+
+
+async def test_the_audit_sees_what_must_not_be(pool: Pool) -> None:
+    async with running_bench(pool) as bench:
+        await start(pool, bench, 2)
+        await answer(pool, inbound(phone(0)), inbound(phone(1)))
+        await bench.pump()
+        assert not await violations(pool)
+
+        async def breaks(statement: LiteralString) -> set[str]:
+            """What the view says once the row was changed behind the triggers' back; nothing is left of it."""
+            async with pool.connection() as conn, conn.transaction(force_rollback=True):
+                await conn.execute("SET LOCAL session_replication_role = replica")
+                await conn.execute(statement)
+                cursor = await conn.execute("SELECT what FROM audit.violation_follow_ups")
+                return {what for (what,) in await cursor.fetchall()}
+
+        again = (
+            "INSERT INTO follow_up_event (batch_id, seq, event, from_status, to_status, actor, claim_id, attempt)"
+            " SELECT batch_id, 1, 'claimed', 'sent', 'pending_send', '', claim_id, 0 FROM follow_up WHERE seq = 1"
+        )
+        assert "claimed again without evidence that it had not gone" in await breaks(again)
+        assert await breaks("DELETE FROM receipt WHERE seq = 1") == {"sent without an answer"}
+        assert await breaks("UPDATE follow_up SET slot_at = window_until + interval '1 s' WHERE seq = 1") == {
+            "sent outside the service window"
+        }
+        assert await breaks("UPDATE follow_up SET window_until = window_until + interval '1 s'") == {
+            "the window is longer than it may be"
+        }
+        assert await breaks("UPDATE message SET slot_at = slot_at - interval '2 days'") == {
+            "the answer came too long after its message"
+        }
+        assert await breaks("UPDATE follow_up SET status = 'seen' WHERE seq = 2") == {"not where its history ends"}
+        assert await breaks("UPDATE batch SET follow_up = NULL") == {
+            "of another account, or of a batch that nothing follows"
+        }
+        paused = "UPDATE batch_event SET to_status = 'paused' WHERE event = 'started'"
+        assert await breaks(paused) == {"claimed while the batch was paused"}
+        waits = (
+            "WITH e AS (UPDATE follow_up_event SET to_status = 'pending' WHERE event = 'sent')"
+            " UPDATE follow_up SET status = 'pending', window_until = now() - interval '1 day',"
+            " answered_at = now() - interval '2 days', slot_at = now() - interval '36 hours'"
+        )
+        assert "still waiting although its window has closed" in await breaks(waits)

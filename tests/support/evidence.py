@@ -113,9 +113,12 @@ class Evidence:
     def doubles(self) -> list[tuple[str, str]]:
         """(batch, phone) accepted more than once, and message ids accepted more than once as ("id", message id)."""
         taken = [arrival for arrival in self.arrivals if arrival.accepted]
-        phones = Counter((arrival.batch, arrival.to) for arrival in taken)
+        # What follows an answer is no template, and one more message to the same person.
+        phones = Counter((arrival.batch, arrival.to, bool(arrival.template)) for arrival in taken)
         ids = Counter(arrival.message_id for arrival in taken)
-        return [key for key, n in phones.items() if n > 1] + [("id", key) for key, n in ids.items() if n > 1]
+        return [(batch, to) for (batch, to, _), n in phones.items() if n > 1] + [
+            ("id", key) for key, n in ids.items() if n > 1
+        ]
 
     def most_in(self, window_s: float, by: Callable[[Arrival], Hashable] = lambda arrival: None) -> int:
         """The most arrivals of one group in any window (t - window_s, t]."""

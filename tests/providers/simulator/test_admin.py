@@ -1,6 +1,9 @@
+from collections import Counter
+
 import httpx
 import pytest
 
+from carteiro.domain.outcomes import message_key
 from carteiro.providers.contract import Provider
 from carteiro.providers.simulator.magic import MAGIC
 from tests.providers.driving import Driver
@@ -97,3 +100,48 @@ async def test_callbacks_are_kept_byte_for_byte(simulator: Driver) -> None:
 
 async def test_magic_numbers_are_shown(simulator: Driver) -> None:
     assert await simulator.ask("GET", "magic") == {digits: magic.title for digits, magic in MAGIC.items()}
+
+
+async def test_contacts_answer_when_told_to(provider: Provider, simulator: Driver) -> None:
+    sent = [outgoing(seq, notify_url=simulator.callback_url) for seq in (1, 2)]
+    await simulator.ask("POST", "settings", {"receipts": False})
+    await provider.submit(sent)
+    ids = [message_key(message.batch_id, message.seq) for message in sent]
+    order = {"message_ids": [*ids, "no such"], "times": 3, "posts": 2, "short": True}
+    assert await simulator.ask("POST", "answers", order) == {"contacts": 2}
+    assert await simulator.ask("POST", "answers", {"message_ids": ids[:1], "kind": "button", "context": False})
+    assert await simulator.ask("POST", "answers", {"message_ids": ids[:1], "kind": "reaction"}) == {"contacts": 1}
+
+    async def told() -> bool:
+        return len(await simulator.callbacks()) == 4
+
+    await until(told, 5, "the webhooks posted")
+    reports = sorted(await simulator.reports(), key=lambda parsed: len(parsed.inbound))
+    reaction, button, *answers = reports
+    assert (reaction.ignored, reaction.inbound) == (1, ())
+    assert [(one.is_button, one.context_id) for one in button.inbound] == [(True, None)]
+    assert answers[0] == answers[1]
+    assert len({one.message_id for one in answers[0].inbound}) == 6
+    assert Counter(one.context_id for one in answers[0].inbound) == dict.fromkeys(ids, 3)
+    assert {one.sender for one in answers[0].inbound} == {sent[0].sender}
+    assert {one.phone for one in answers[0].inbound} == {message.to[:4] + message.to[5:] for message in sent}
+
+
+@pytest.mark.parametrize(
+    ("kind", "content"),
+    [
+        ("text", {"mediaUrl": "https://example.com/a"}),
+        ("text", {"text": "x", "caption": "y"}),
+        ("image", {"text": "x"}),
+        ("image", {"mediaUrl": "https://example.com/a", "filename": "a.jpg"}),
+        ("document", {"mediaUrl": ""}),
+    ],
+)
+async def test_a_free_form_message_must_be_of_its_kind(kind: str, content: object, simulator: Driver) -> None:
+    body = {"from": "5511400012345", "to": "5531987650001", "content": content}
+    async with httpx.AsyncClient() as client:
+        url = f"{simulator.address}/whatsapp/1/message/{kind}"
+        response = await client.post(url, json=body, headers={"Authorization": "App key"})
+    assert response.status_code == 400
+    assert response.json()["requestError"]["serviceException"]["validationErrors"]
+    assert await simulator.calls() == []

@@ -10,6 +10,7 @@ from aiohttp import web
 from carteiro.providers.simulator import wire, wire_meta
 from carteiro.providers.simulator.answering import json_response
 from carteiro.providers.simulator.faults import Fault
+from carteiro.providers.simulator.inbound import decode_answers, infobip_document, meta_value
 from carteiro.providers.simulator.ledger import pack
 from carteiro.providers.simulator.magic import MAGIC
 from carteiro.providers.simulator.plan import Code, ErrorCode
@@ -119,6 +120,26 @@ class Admin:
             case "stop" | "start":
                 options.receipts = order.action == "start"
         return json_response({"reports": reports})
+
+    async def answers(self, request: web.Request) -> web.StreamResponse:
+        """The contacts of some accepted messages write back."""
+        order = decode_answers(await request.read())
+        ledger, wall_ns = self._state.ledger, time.time_ns()
+        infobip: dict[str, list[int]] = {}
+        meta: dict[str, list[dict[str, Any]]] = {}
+        rows = self._rows(order.message_ids)
+        for row in rows:
+            if ledger.is_meta(row):
+                account = self._state.standings.of_sender(ledger.sender(row)).account
+                meta.setdefault(account, []).append(meta_value(ledger, row, order, wall_ns))
+            else:
+                infobip.setdefault(order.url or ledger.notify_url(row), []).append(row)
+        for _ in range(order.posts):
+            for url, own in infobip.items():
+                self._state.receipts.post_notice(url, infobip_document(ledger, own, order, wall_ns))
+            if meta:
+                self._state.receipts.post_meta(wire_meta.values_document(meta))
+        return json_response({"contacts": len(rows)})
 
     async def senders(self, request: web.Request) -> web.StreamResponse:
         """Set how one sender, several or all of them stand."""

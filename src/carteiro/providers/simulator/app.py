@@ -50,6 +50,7 @@ def _build_admin(state: State) -> web.Application:
         app.router.add_route(method, "/faults", admin.faults)
     app.router.add_delete(r"/faults/{id:\d+}", admin.fault)
     app.router.add_post("/receipts", admin.receipts)
+    app.router.add_post("/answers", admin.answers)
     app.router.add_post("/senders", admin.senders)
     app.router.add_post("/templates", admin.templates)
     app.router.add_post("/reset", admin.reset)

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from uuid import uuid4
 
 import msgspec
@@ -53,7 +54,9 @@ class Sending:
 
     async def handle_free(self, request: web.Request) -> web.StreamResponse:
         """`POST /whatsapp/1/message/{text,image,video,document}`."""
-        return await self._handle(request, _read_free, lambda judged: _answer_row(judged[0]))
+        return await self._handle(
+            request, partial(_read_free, request.match_info["type"]), lambda judged: _answer_row(judged[0])
+        )
 
     async def _handle(
         self,
@@ -90,8 +93,8 @@ def _read_templates(body: bytes, came: _Came) -> list[Arrival]:
     ]
 
 
-def _read_free(body: bytes, came: _Came) -> list[Arrival]:
-    message = wire.decode_free(body)
+def _read_free(kind: str, body: bytes, came: _Came) -> list[Arrival]:
+    message = wire.decode_free(body, kind)
     said = message.content.text or message.content.mediaUrl or ""
     return [came.arrival(message, template="", placeholders=(said,))]
 

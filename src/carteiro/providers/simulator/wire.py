@@ -67,6 +67,12 @@ class _FreeContent(msgspec.Struct):
         if (self.text is None) == (self.mediaUrl is None):
             raise ValueError("either text or mediaUrl")
 
+    def fits(self, kind: str) -> bool:
+        """Whether it is a text, image, video or document, as the address says to which it was posted."""
+        if kind == "text":
+            return self.text is not None and self.caption is None and self.filename is None
+        return self.mediaUrl is not None and (self.filename is None or kind == "document")
+
 
 class FreeMessage(msgspec.Struct, rename={"sender": "from"}):
     """A text or media: the whole request is one message."""
@@ -79,7 +85,16 @@ class FreeMessage(msgspec.Struct, rename={"sender": "from"}):
 
 
 decode_send = msgspec.json.Decoder(Send).decode
-decode_free = msgspec.json.Decoder(FreeMessage).decode
+_decode_free = msgspec.json.Decoder(FreeMessage).decode
+
+
+def decode_free(body: bytes, kind: str) -> FreeMessage:
+    """Raises msgspec.DecodeError for what is not of that kind."""
+    message = _decode_free(body)
+    if not message.content.fits(kind):
+        raise msgspec.ValidationError(f"Not the content of a message of kind {kind} - at `$.content`")
+    return message
+
 
 _GROUP_NAMES = {0: "OK", 1: "PENDING", 2: "UNDELIVERABLE", 3: "DELIVERED", 4: "EXPIRED", 5: "REJECTED"}
 _GROUPS = {3: 1, 7: 1, 26: 1, 2: 3, 5: 3, 4: 2, 9: 2, 31: 2, 100: 2, 15: 4, 29: 4}

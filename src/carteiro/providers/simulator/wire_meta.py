@@ -171,6 +171,13 @@ def statuses_document(accounts: Mapping[str, Mapping[str, list[dict[str, Any]]]]
     )
 
 
+def values_document(accounts: Mapping[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """Values of field `messages`, by business account, as one webhook."""
+    return _document(
+        {account: [{"field": "messages", "value": value} for value in values] for account, values in accounts.items()}
+    )
+
+
 def template_notice(account: str, name: str, language: str, status: str, at: float) -> dict[str, Any]:
     """The webhook of a template whose status changed."""
     value = {

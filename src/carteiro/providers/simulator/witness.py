@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from carteiro.domain.outcomes import parse_message_key
+from carteiro.domain.outcomes import parse_followup_key, parse_message_key
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
@@ -23,10 +23,11 @@ _CONNECT_TIMEOUT_S = 2
 _SEQ_MAX = 2**31 - 1
 
 _LOOK = """
-SELECT m.status, m.claim_id, coalesce(c.closed_at IS NULL, false)
-FROM unnest(%s::uuid[], %s::int[]) WITH ORDINALITY AS asked (batch_id, seq, place)
-LEFT JOIN message m ON m.batch_id = asked.batch_id AND m.seq = asked.seq
-LEFT JOIN claim c ON c.id = m.claim_id
+SELECT coalesce(m.status, f.status), coalesce(m.claim_id, f.claim_id), coalesce(c.closed_at IS NULL, false)
+FROM unnest(%s::uuid[], %s::int[], %s::bool[]) WITH ORDINALITY AS asked (batch_id, seq, followup, place)
+LEFT JOIN message m ON m.batch_id = asked.batch_id AND m.seq = asked.seq AND NOT asked.followup
+LEFT JOIN follow_up f ON f.batch_id = asked.batch_id AND f.seq = asked.seq AND asked.followup
+LEFT JOIN claim c ON c.id = coalesce(m.claim_id, f.claim_id)
 ORDER BY asked.place
 """
 
@@ -109,7 +110,8 @@ class Witness:
 
 async def _read(conn: "AsyncConnection[Any]", message_ids: list[str]) -> list[Sight]:
     """One for each id, in their order."""
-    keys = [parse_message_key(message_id) for message_id in message_ids]
+    follow_ups = [parse_followup_key(message_id) for message_id in message_ids]
+    keys = [of or parse_message_key(message_id) for of, message_id in zip(follow_ups, message_ids, strict=True)]
     batch_ids, seqs = [key and key[0] for key in keys], [key and min(key[1], _SEQ_MAX) for key in keys]
-    cursor = await conn.execute(_LOOK, (batch_ids, seqs))
+    cursor = await conn.execute(_LOOK, (batch_ids, seqs, [of is not None for of in follow_ups]))
     return [Sight(*row) for row in await cursor.fetchall()]
