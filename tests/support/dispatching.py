@@ -69,6 +69,11 @@ class FakeProvider:
     answer: Answer = take
     latency_s: float = 0.0
     has_log: bool = True
+    messages_per_request_max: int = 100
+    answer_whole: Callable[[Sequence[Outgoing]], Outcome | None] = lambda messages: None
+    """An outcome for all messages of a request, whatever `answer` says of each."""
+    requests: list[list[int]] = field(default_factory=list)
+    """The seqs of each request."""
     log_reachable: bool = True
     name: str = "infobip"
     calls: list[Call] = field(default_factory=list)
@@ -86,21 +91,24 @@ class FakeProvider:
     most_in_flight: int = 0
 
     async def submit(self, messages: Sequence[Outgoing]) -> list[Outcome]:
-        return [await self._submit(outgoing) for outgoing in messages]
-
-    async def _submit(self, outgoing: Outgoing) -> Outcome:
-        self.calls.append(Call(outgoing, time.monotonic()))
+        self.requests.append([outgoing.seq for outgoing in messages])
         self.in_flight += 1
         self.most_in_flight = max(self.most_in_flight, self.in_flight)
         try:
-            outcome = self.answer(outgoing)
-            if isinstance(outcome, Accepted):
-                self.taken[outgoing.batch_id, outgoing.seq] = FactKind.SENT
+            whole = self.answer_whole(messages)
+            outcomes = [await self._submit(outgoing) if whole is None else whole for outgoing in messages]
             if self.latency_s:
                 await asyncio.sleep(self.latency_s)
-            return outcome
+            return outcomes
         finally:
             self.in_flight -= 1
+
+    async def _submit(self, outgoing: Outgoing) -> Outcome:
+        self.calls.append(Call(outgoing, time.monotonic()))
+        outcome = self.answer(outgoing)
+        if isinstance(outcome, Accepted):
+            self.taken[outgoing.batch_id, outgoing.seq] = FactKind.SENT
+        return outcome
 
     async def submit_free(self, message: FreeForm) -> Outcome:
         self.free_calls.append(message)

@@ -87,7 +87,16 @@ class Ambiguous:
     duplicate: bool = False
 
 
-Outcome = Accepted | Rejected | Throttled | NotSent | Ambiguous
+@dataclass(frozen=True, slots=True)
+class RefusedTogether:
+    """A request of several messages was refused as a whole, and which one is to blame is not said. None was sent."""
+
+    code: str
+    messages: int
+    """In that request."""
+
+
+Outcome = Accepted | Rejected | Throttled | NotSent | Ambiguous | RefusedTogether
 
 
 class FactKind(StrEnum):

@@ -45,8 +45,13 @@ class Provider(Protocol):
         """Whether `look_up` can tell a message that was never taken from one that was."""
         ...
 
+    @property
+    def messages_per_request_max(self) -> int:
+        """How many messages one `submit` takes as one request."""
+        ...
+
     async def submit(self, messages: Sequence[Outgoing]) -> list[Outcome]:
-        """Send, and answer one outcome per message in the given order. Nothing is ever sent twice in here.
+        """Send as one request, and answer one outcome per message in the given order. Nothing is sent twice in here.
 
         No expected failure is raised. Little more than the encoding comes before the write, so that a check made by
         the caller right before is still true when the bytes leave.

@@ -23,6 +23,7 @@ class Service:
     provider: str
     messages_per_second: int
     max_inflight: int | None
+    messages_per_request: int
     rotation: str
     webhook_token: str
     active: bool
@@ -62,6 +63,8 @@ class Row:
     address: str
     placeholders: list[str]
     extra: dict[str, Any] | None
+    together: int | None
+    """Most messages in its next request; None: any."""
 
 
 @dataclass(frozen=True, slots=True)

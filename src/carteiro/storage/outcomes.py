@@ -29,6 +29,8 @@ class Move:
     delay_s: float = 0.0
     """How long a given-back row waits before it may be claimed again."""
     duplicate: bool = False
+    together: int | None = None
+    """Most messages in its next request; None: any."""
     tries_max: int | None = None
     """How often the message is tried at most, where that is fewer than its batch allows."""
 
@@ -104,6 +106,7 @@ async def move_claimed(
             "codes": [move.code for move in moves],
             "delays": [move.delay_s for move in moves],
             "duplicates": [move.duplicate for move in moves],
+            "together": [move.together for move in moves],
             "look_after_s": look_after_s,
         },
     )

@@ -7,7 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carteiro.domain.outcomes import Accepted, Ambiguous, Kind, NotSent, Outcome, Rejected, Throttled, message_key
+from carteiro.domain.outcomes import (
+    Accepted,
+    Ambiguous,
+    Kind,
+    NotSent,
+    Outcome,
+    RefusedTogether,
+    Rejected,
+    Throttled,
+    message_key,
+)
 from carteiro.providers.infobip.answers import read_answer
 from carteiro.providers.infobip.codes import ERRORS, STATUSES, Progress
 from carteiro.providers.transport import read_retry_after
@@ -157,6 +167,9 @@ REFUSALS: list[tuple[int, bytes, Outcome]] = [
 @pytest.mark.parametrize(("http_status", "body", "outcome"), REFUSALS)
 def test_refused_calls(http_status: int, body: bytes, outcome: Outcome) -> None:
     assert read(http_status, body) == outcome
+    match outcome:
+        case Rejected(code, Kind.REQUEST | Kind.TEMPLATE):
+            outcome = RefusedTogether(code, 2)
     assert read_answer(http_status, body, None, [KEY, OTHER]) == [outcome, outcome]
 
 

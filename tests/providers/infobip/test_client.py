@@ -1,6 +1,7 @@
 """The real client against the simulator: every fault, and what it means."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from carteiro.domain.outcomes import (
     Kind,
     NotSent,
     Outcome,
+    RefusedTogether,
     Rejected,
     Throttled,
     followup_key,
@@ -49,6 +51,27 @@ async def test_outcomes_come_in_the_order_of_the_messages(provider: Provider, si
     assert first == Accepted(message_key(BATCH, 1))
     assert second == Rejected("STATUS_52", Kind.CONTACT, "REJECTED_DESTINATION")
     assert third == Accepted(message_key(BATCH, 3))
+
+
+async def test_several_messages_are_one_request_and_fail_as_one(provider: Provider, simulator: Driver) -> None:
+    senders = ("5511400012345", "5511400012346")
+    messages = [replace(outgoing(seq), sender=senders[seq % 2]) for seq in range(1, 101)]
+    assert await provider.submit(messages) == [Accepted(message_key(BATCH, seq)) for seq in range(1, 101)]
+    calls = await simulator.calls()
+    assert len({call["request"] for call in calls}) == 1
+    assert [call["sender"] for call in calls] == [senders[seq % 2] for seq in range(1, 101)]
+    for plan, outcome in (
+        ({"answer": "http", "http_status": 400, "error": "BAD_REQUEST"}, RefusedTogether("HTTP_400", 3)),
+        ({"answer": "http", "http_status": 413, "envelope": "none"}, RefusedTogether("HTTP_413", 3)),
+        ({"answer": "http", "http_status": 401, "error": "UNAUTHORIZED"}, Rejected("HTTP_401", Kind.ACCOUNT)),
+        ({"answer": "http", "http_status": 429, "error": "TOO_MANY_REQUESTS"}, Throttled()),
+        ({"answer": "http", "http_status": 503, "error": "SERVICE_UNAVAILABLE"}, NotSent("HTTP_503")),
+        ({"answer": "reset", "accept": True}, Ambiguous("CONNECTION_LOST")),
+    ):
+        await simulator.add_fault(plan, to="0666")
+        told = await provider.submit([outgoing(201), outgoing(202, "5531987650666"), outgoing(203)])
+        assert [replace(one, detail="") if hasattr(one, "detail") else one for one in told] == [outcome] * 3, plan
+        await simulator.ask("DELETE", "faults")
 
 
 # Plan at the simulator, what the client makes of it, whether the message was taken.
@@ -205,7 +228,7 @@ async def test_the_key_is_sent(provider: Provider, simulator: Driver) -> None:
 
 async def test_waiting_for_a_connection_is_not_sending(provider: Provider, simulator: Driver) -> None:
     await simulator.add_fault({"answer": "hang"})
-    outcomes = await provider.submit([outgoing(seq) for seq in range(1, 6)])
+    outcomes = await asyncio.gather(*(submit(provider, seq) for seq in range(1, 6)))
     assert sorted(type(outcome).__name__ for outcome in outcomes) == ["Ambiguous"] * 4 + ["NotSent"]
     assert NotSent("CONNECT_FAILED", "ConnectionTimeoutError") in outcomes
     assert len(await simulator.calls()) == 4

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from carteiro.domain.outcomes import Accepted, Ambiguous, Kind, NotSent, Outcome, Rejected, Throttled
+from carteiro.domain.outcomes import Accepted, Ambiguous, Kind, NotSent, Outcome, RefusedTogether, Rejected, Throttled
 from carteiro.providers.foreign import decode_json, detail_of, rows_of
 from carteiro.providers.infobip.codec import read_status
 from carteiro.providers.infobip.codes import Progress
@@ -18,7 +18,11 @@ def read_answer(status: int, body: bytes, retry_after: str | None, keys: Sequenc
     """One outcome per key (our `messageId`s, in the order of the request)."""
     if 200 <= status < 300:
         return _read_rows(body, keys)
-    return [_read_refusal(status, body, retry_after)] * len(keys)
+    refusal = _read_refusal(status, body, retry_after)
+    match refusal:
+        case Rejected(code, Kind.REQUEST | Kind.TEMPLATE) if len(keys) > 1:
+            return [RefusedTogether(code, len(keys))] * len(keys)
+    return [refusal] * len(keys)
 
 
 def read_free_answer(status: int, body: bytes, retry_after: str | None, key: str) -> Outcome:

@@ -1,6 +1,5 @@
 """Infobip over HTTP."""
 
-import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from uuid import UUID
 
@@ -35,6 +34,7 @@ class InfobipProvider:
 
     name = "infobip"
     has_log = True
+    messages_per_request_max = 100
 
     def __init__(self, *, base_url: str, api_key: str, timeout_s: float, max_connections: int) -> None:
         """`timeout_s` is the total deadline of a call. Raises ValueError for an unusable address."""
@@ -47,17 +47,12 @@ class InfobipProvider:
         )
 
     async def submit(self, messages: Sequence[Outgoing]) -> list[Outcome]:
-        if len(messages) == 1:
-            return [await self._submit_one(messages[0])]
-        return list(await asyncio.gather(*map(self._submit_one, messages)))
-
-    async def _submit_one(self, message: Outgoing) -> Outcome:
         try:
-            response = await self._transport.post(self._send_url, codec.encode_send([message]))
+            response = await self._transport.post(self._send_url, codec.encode_send(messages))
         except Exception as error:
-            return read_failure(error)
-        key = message_key(message.batch_id, message.seq)
-        return read_answer(response.status_code, response.content, response.headers.get("retry-after"), [key])[0]
+            return [read_failure(error)] * len(messages)
+        keys = [message_key(message.batch_id, message.seq) for message in messages]
+        return read_answer(response.status_code, response.content, response.headers.get("retry-after"), keys)
 
     async def submit_free(self, message: FreeForm) -> Outcome:
         url = address(self._base_url, f"/whatsapp/1/message/{codec.free_form_type(message)}")

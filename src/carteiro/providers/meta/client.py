@@ -29,6 +29,7 @@ class MetaProvider:
 
     name = "meta"
     has_log = False
+    messages_per_request_max = 1
 
     def __init__(
         self, *, base_url: str, api_key: str, timeout_s: float, max_connections: int, graph_version: str

@@ -76,6 +76,7 @@ class ServiceEntry(Strict, frozen=True):
     rotation: Literal["round_robin", "quality_first"] = "round_robin"
     test_mode: bool = False
     max_inflight: Positive | None = None
+    messages_per_request: Annotated[int, msgspec.Meta(ge=1, le=100)] = 1
     active: bool = True
 
     def row(self) -> Row:

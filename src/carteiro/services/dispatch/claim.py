@@ -217,6 +217,7 @@ async def _open(
             unit=unit,
             attempt=row.attempt,
             sender_id=slot.lane.sender_id,
+            together=row.together,
         )
         for (row, parameters), slot, unit in zip(ready.going, slots, units, strict=True)
     ]
@@ -234,7 +235,16 @@ async def _open(
         rows=[Assigned(row.outgoing.seq, from_us(row.slot_us), unit) for row, unit in zip(due, units, strict=True)],
         lease_s=settings.lease_s,
     )
-    return Slice(claim_id, turn.batch_id, service_id, due, ground.reading, lease_until, filled)
+    return Slice(
+        claim_id,
+        turn.batch_id,
+        service_id,
+        due,
+        ground.reading,
+        lease_until,
+        filled,
+        messages_per_request=service.messages_per_request,
+    )
 
 
 def _unit(slot: Slot, settings: Settings) -> Unit:

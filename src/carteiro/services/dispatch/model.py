@@ -22,6 +22,8 @@ class Due:
     """Earlier calls that certainly did not send."""
     sender_id: str
     """Ours for the sender, whatever the provider calls it."""
+    together: int | None = None
+    """Most messages in its request, after one that was refused as a whole; None: as many as the service sends."""
 
 
 @dataclass(slots=True)
@@ -39,6 +41,7 @@ class Slice:
     """As many rows as the worker's own pace allowed: nothing else bounded it."""
     follow_ups: bool = False
     """Its rows are follow-ups of these messages, not the messages."""
+    messages_per_request: int = 1
     halted: bool = False
     """Its batch was paused or cancelled: no further call of it starts."""
     flushes: int = 0
@@ -57,10 +60,13 @@ class Nothing:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of one claimed message. `outcome` None: its call was not started."""
+    """What became of one claimed message. `outcome` None: its request was not started."""
 
     due: Due
     outcome: Outcome | None
     latency_s: float | None
+    """Of the request; None unless it `stands_for_request`."""
     at: datetime
     """When the answer came, by the database's clock as this worker knows it."""
+    stands_for_request: bool = True
+    """The first message of its request: a failure of that counts once, whatever the number of messages in it."""

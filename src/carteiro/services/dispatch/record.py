@@ -11,6 +11,7 @@ from carteiro.domain.outcomes import (
     FactKind,
     Kind,
     NotSent,
+    RefusedTogether,
     Rejected,
     Scope,
     Throttled,
@@ -130,12 +131,16 @@ def judge(results: Sequence[Result]) -> Verdicts:
     """Sort results into facts and moves. Pure: what each outcome means is said here and nowhere else."""
     verdicts = Verdicts()
     for result in results:
-        outgoing, seq = result.due.outgoing, result.due.outgoing.seq
+        outgoing, seq, together = result.due.outgoing, result.due.outgoing.seq, result.due.together
         if result.latency_s is not None:
             verdicts.latencies_s.append(result.latency_s)
         match result.outcome:
             case None:
-                verdicts.moves.append(Move(seq, "given_back"))
+                verdicts.moves.append(Move(seq, "given_back", together=together))
+            case RefusedTogether(code, messages):
+                # Halves of it go next, each in slots of its own, until the message that is to blame is alone.
+                verdicts.hear()
+                verdicts.moves.append(Move(seq, "given_back", code, together=messages // 2))
             case Accepted(provider_id, note):
                 verdicts.hear()
                 if note is not None:
@@ -143,7 +148,7 @@ def judge(results: Sequence[Result]) -> Verdicts:
                 verdicts.facts.append(Fact(outgoing.batch_id, seq, FactKind.SENT, result.at, provider_id))
             case Rejected(code, kind, _) if kind in _not_the_contacts_fault(result):
                 verdicts.hear()
-                verdicts.moves.append(Move(seq, "given_back", code, delay_s=1.0))
+                verdicts.moves.append(Move(seq, "given_back", code, delay_s=1.0, together=together))
                 if kind is Kind.SENDER:
                     verdicts.stopped_senders.add(result.due.sender_id)
                 elif kind is Kind.TEMPLATE and result.due.unit is not None:
@@ -157,26 +162,26 @@ def judge(results: Sequence[Result]) -> Verdicts:
             case Throttled(retry_after_s, code, Scope.CONTACT):
                 verdicts.hear()
                 verdicts.pairs.add(seq)
-                verdicts.moves.append(Move(seq, "given_back", code, delay_s=retry_after_s or 0.0))
+                verdicts.moves.append(Move(seq, "given_back", code, delay_s=retry_after_s or 0.0, together=together))
             case Throttled(retry_after_s, code, Scope.SENDER):
                 verdicts.hear()
                 sender, wait_s = result.due.sender_id, retry_after_s if retry_after_s is not None else THROTTLE_WAIT_S
                 verdicts.sender_waits_s[sender] = max(wait_s, verdicts.sender_waits_s.get(sender, 0.0))
                 # Another sender may take it at once.
-                verdicts.moves.append(Move(seq, "given_back", code, delay_s=min(wait_s, 1.0)))
+                verdicts.moves.append(Move(seq, "given_back", code, delay_s=min(wait_s, 1.0), together=together))
             case Throttled(retry_after_s, code):
                 verdicts.hear()
                 wait_s = retry_after_s if retry_after_s is not None else THROTTLE_WAIT_S
                 verdicts.throttle_s = max(wait_s, verdicts.throttle_s or 0.0)
-                verdicts.moves.append(Move(seq, "given_back", code, delay_s=wait_s))
+                verdicts.moves.append(Move(seq, "given_back", code, delay_s=wait_s, together=together))
             case NotSent(code, _, tries_max):
-                verdicts.failures += 1
-                verdicts.moves.append(Move(seq, "given_back", code, attempts=1, tries_max=tries_max))
+                verdicts.failures += result.stands_for_request
+                verdicts.moves.append(Move(seq, "given_back", code, attempts=1, tries_max=tries_max, together=together))
             case Ambiguous(code, _, duplicate):
                 if duplicate:
                     verdicts.hear()
                 else:
-                    verdicts.failures += 1
+                    verdicts.failures += result.stands_for_request
                 verdicts.moves.append(Move(seq, "lost", code, duplicate=duplicate))
     return verdicts
 

@@ -8,7 +8,7 @@ SELECT id, bills_to FROM account ORDER BY id
 
 -- name: services
 SELECT id, account_id, kind, flow, provider, base_url, api_key_env, category, messages_per_second, charge_rule, min_batch_size,
-    rotation, test_mode, max_inflight, active
+    rotation, test_mode, max_inflight, messages_per_request, active
 FROM service ORDER BY id
 
 -- name: business_managers
@@ -35,14 +35,15 @@ UPDATE account SET bills_to = %(bills_to)s WHERE id = %(id)s
 
 -- name: put_service
 INSERT INTO service (id, account_id, kind, flow, provider, base_url, api_key_env, webhook_token, category, messages_per_second,
-    charge_rule, min_batch_size, rotation, test_mode, max_inflight, active)
+    charge_rule, min_batch_size, rotation, test_mode, max_inflight, messages_per_request, active)
 VALUES (%(id)s, %(account_id)s, %(kind)s, %(flow)s, %(provider)s, %(base_url)s, %(api_key_env)s, %(webhook_token)s, %(category)s,
-    %(messages_per_second)s, %(charge_rule)s, %(min_batch_size)s, %(rotation)s, %(test_mode)s, %(max_inflight)s, %(active)s)
+    %(messages_per_second)s, %(charge_rule)s, %(min_batch_size)s, %(rotation)s, %(test_mode)s, %(max_inflight)s,
+    %(messages_per_request)s, %(active)s)
 ON CONFLICT (id) DO UPDATE SET account_id = excluded.account_id, kind = excluded.kind, flow = excluded.flow, provider = excluded.provider,
     base_url = excluded.base_url, api_key_env = excluded.api_key_env, category = excluded.category,
     messages_per_second = excluded.messages_per_second, charge_rule = excluded.charge_rule,
     min_batch_size = excluded.min_batch_size, rotation = excluded.rotation, test_mode = excluded.test_mode,
-    max_inflight = excluded.max_inflight, active = excluded.active
+    max_inflight = excluded.max_inflight, messages_per_request = excluded.messages_per_request, active = excluded.active
 
 -- name: put_business_manager
 INSERT INTO business_manager (id, daily_limit_override, messages_per_minute, active)

@@ -8,7 +8,7 @@ SELECT pg_advisory_xact_lock(hashtextextended('service:' || %(service_id)s, 0))
 
 -- name: service
 -- After the lock, in a statement of its own: the snapshot must be younger than the lock, and so must the clock.
-SELECT clock_timestamp(), s.provider, s.messages_per_second, s.max_inflight, s.rotation, s.webhook_token, s.active,
+SELECT clock_timestamp(), s.provider, s.messages_per_second, s.max_inflight, s.messages_per_request, s.rotation, s.webhook_token, s.active,
     h.latency_s, h.failures_in_a_row, CASE WHEN h.wait_until > clock_timestamp() THEN h.wait_until END, h.wait_reason,
     (SELECT coalesce(sum(c.open), 0)::int FROM claim c WHERE c.service_id = s.id AND c.closed_at IS NULL)
 FROM service s JOIN service_health h ON h.service_id = s.id
@@ -67,9 +67,9 @@ FOR NO KEY UPDATE
 -- Rows given back first, then the cursor's next. Locked rows are skipped; the caller notes the gaps that this leaves. A probe takes
 -- whichever has failed least: a row that always fails must not keep its whole service suspended.
 WITH back AS MATERIALIZED (
-    SELECT m.seq, m.attempt, m.phone_key
+    SELECT m.seq, m.attempt, m.phone_key, r.together
     FROM (
-        SELECT r.seq FROM message_return r WHERE r.batch_id = %(batch_id)s AND r.available_at <= clock_timestamp()
+        SELECT r.seq, r.together FROM message_return r WHERE r.batch_id = %(batch_id)s AND r.available_at <= clock_timestamp()
         ORDER BY r.seq LIMIT CASE WHEN %(probing)s THEN NULL ELSE %(reach)s END
     ) r
     JOIN message m ON m.batch_id = %(batch_id)s AND m.seq = r.seq
@@ -82,10 +82,11 @@ WITH back AS MATERIALIZED (
     ORDER BY m.seq LIMIT (SELECT CASE WHEN %(probing)s THEN %(n)s ELSE %(n)s - count(*) END FROM back)
     FOR UPDATE OF m SKIP LOCKED
 )
-SELECT taken.seq, taken.fresh, taken.attempt, taken.phone_key, c.address, c.placeholders, c.extra
+SELECT taken.seq, taken.fresh, taken.attempt, taken.phone_key, c.address, c.placeholders, c.extra, taken.together
 FROM (
     SELECT * FROM (
-        SELECT seq, attempt, phone_key, false AS fresh FROM back UNION ALL SELECT seq, attempt, phone_key, true FROM fresh
+        SELECT seq, attempt, phone_key, together, false AS fresh FROM back
+        UNION ALL SELECT seq, attempt, phone_key, NULL, true FROM fresh
     ) either ORDER BY attempt, seq LIMIT %(n)s
 ) taken
 JOIN message_content c ON c.batch_id = %(batch_id)s AND c.seq = taken.seq

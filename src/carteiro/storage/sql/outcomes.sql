@@ -16,11 +16,11 @@ SELECT clock_timestamp()
 -- name: move_claimed
 -- Rows that are certainly not sent, or whose outcome is unknown: only while they are `pending_send` under this claim.
 WITH told AS (
-    SELECT * FROM unnest(%(seqs)s::int[], %(events)s::text[], %(attempts)s::int[], %(codes)s::text[], %(delays)s::float[], %(duplicates)s::bool[])
-        AS t (seq, event, attempts, code, delay_s, duplicate)
+    SELECT * FROM unnest(%(seqs)s::int[], %(events)s::text[], %(attempts)s::int[], %(codes)s::text[], %(delays)s::float[], %(duplicates)s::bool[],
+            %(together)s::int[]) AS t (seq, event, attempts, code, delay_s, duplicate, together)
 ), held AS MATERIALIZED (
     SELECT m.seq, m.sender_id, m.business_manager_id, m.bucket_at, m.slot_at, m.unknown_at, e.event, e.target, t.attempts, t.code,
-        t.delay_s, t.duplicate
+        t.delay_s, t.duplicate, t.together
     FROM told t
     JOIN message m ON m.batch_id = %(batch_id)s AND m.seq = t.seq
     JOIN lifecycle_edge e ON e.machine = 'message' AND e.event = t.event AND coalesce(e.source = m.status, false)
@@ -36,9 +36,9 @@ WITH told AS (
     FROM held h WHERE m.batch_id = %(batch_id)s AND m.seq = h.seq AND m.seq = ANY(%(seqs)s::int[])
     RETURNING m.seq
 ), returned AS (
-    INSERT INTO message_return (batch_id, seq, available_at)
-    SELECT %(batch_id)s, seq, clock_timestamp() + make_interval(secs => delay_s) FROM held WHERE event = 'given_back'
-    ON CONFLICT (batch_id, seq) DO UPDATE SET available_at = excluded.available_at
+    INSERT INTO message_return (batch_id, seq, available_at, together)
+    SELECT %(batch_id)s, seq, clock_timestamp() + make_interval(secs => delay_s), together FROM held WHERE event = 'given_back'
+    ON CONFLICT (batch_id, seq) DO UPDATE SET available_at = excluded.available_at, together = excluded.together
 ), unknown AS (
     -- Unknown since its call, or its first one: the provider's log forgets by that time, not by when we noticed.
     INSERT INTO message_unknown (batch_id, seq, since_at, look_at, duplicate)

@@ -39,6 +39,13 @@ service = Table(
     Column("test_mode", Boolean, nullable=False, server_default="false", comment="batches wait for moderation"),
     Column("max_inflight", Integer, comment="null: automatic; 1: strictly serial, effective at the next claim"),
     Column("active", Boolean, nullable=False, server_default="true"),
+    Column(
+        "messages_per_request",
+        Integer,
+        nullable=False,
+        server_default="1",
+        comment="most in one request, where the provider takes several; effective at the next claim",
+    ),
     one_of("category", "UTILITY", "MARKETING", "AUTHENTICATION"),
     one_of("kind", "multibm", "broadcast", "group_link"),
     one_of("flow", "personal", "business"),
@@ -47,6 +54,7 @@ service = Table(
     CheckConstraint("messages_per_second > 0", name="messages_per_second"),
     CheckConstraint("max_inflight > 0", name="max_inflight"),
     CheckConstraint("min_batch_size > 0", name="min_batch_size"),
+    CheckConstraint("messages_per_request BETWEEN 1 AND 100", name="messages_per_request"),
 )
 
 service_health = Table(

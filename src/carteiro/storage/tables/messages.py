@@ -95,6 +95,11 @@ message_return = Table(
     uuid("batch_id", primary_key=True),
     Column("seq", Integer, primary_key=True),
     instant("available_at", now=True),
+    Column(
+        "together",
+        SmallInteger,
+        comment="most messages in its next request: half of the one that was refused as a whole; null: any",
+    ),
     comment="rows behind their batch's cursor that are pending again: deleted on claim",
 )
 
