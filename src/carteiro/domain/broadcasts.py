@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from hashlib import sha256
 from typing import Annotated, Any
 
 import msgspec
@@ -121,6 +122,11 @@ def request_faults(
     barred = forbidden_terms("\n".join([Template.from_content(content).texts, *request.variables.values()]), forbidden)
     if barred:
         yield FieldError("/variables", "forbidden-term", f"the service refuses promotional words: {', '.join(barred)}")
+
+
+def request_hash(owner_id: str, request: BroadcastRequest) -> bytes:
+    """What the row of its batch shows of a request; broadcasts do not go by it."""
+    return sha256(msgspec.json.encode(["broadcast", owner_id, request])).digest()
 
 
 def placeholders_of(request: BroadcastRequest) -> list[str]:

@@ -6,9 +6,8 @@ from uuid import UUID
 
 from uuid_utils.compat import uuid7
 
-from carteiro.domain.broadcasts import BroadcastRequest, placeholders_of, recipients, request_faults
+from carteiro.domain.broadcasts import BroadcastRequest, placeholders_of, recipients, request_faults, request_hash
 from carteiro.domain.errors import Conflict, FieldError, Forbidden, InvalidRequest
-from carteiro.domain.requests import BatchTerms, RequestSignature, TemplateName
 from carteiro.services.api_keys import Caller
 from carteiro.services.broadcast.directory import Directory
 from carteiro.services.broadcast.public_ids import new_public_id
@@ -73,9 +72,6 @@ def make_order(
     if len(rows) < service.min_batch_size:
         told = f"The group has {len(rows)} active members with a usable phone; {service.min_batch_size} at least."
         raise InvalidRequest(told, errors=[FieldError("/group_id", "too-few", told)])
-    named = BatchTerms(service=service.id, template=TemplateName(template.name, template.language))
-    signature = RequestSignature(service.account_id, named)
-    signature.add(rows)
     draft = Draft(
         id=uuid7(),
         account_id=service.account_id,
@@ -87,7 +83,7 @@ def make_order(
         template_language=template.language,
         template_signature=template.signature,
         template_content=template.content,
-        request_signature=signature.digest(),
+        request_signature=request_hash(owner_id, request),
         on_capacity="spill",
         skipped=left_out,
         door="broadcast",
