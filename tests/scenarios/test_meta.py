@@ -3,6 +3,7 @@
 from typing import Any
 
 from tests.scenarios.conftest import StackStarter
+from tests.scenarios.test_crashes import freeze_at_work
 from tests.scenarios.test_faults import calls_by_phone, strike
 from tests.support.factories import number_id, sender_id, value
 from tests.support.stack import Stack
@@ -87,3 +88,23 @@ async def test_statuses_with_metas_id_only_find_their_messages(start: StackStart
         assert await value(stack.pool, "SELECT (SELECT count(*) FROM receipt_waiting)") == 0
         assert await value(stack.pool, "SELECT count(*) FROM message_alias") == N
         assert await value(stack.pool, "SELECT count(*) FROM receipt WHERE result IN ('orphan', 'malformed')") == 0
+
+
+async def test_a_worker_killed_with_calls_under_way_leaves_nothing_to_guess(start: StackStarter) -> None:
+    """What it had sent is settled by receipts. What it had claimed and not sent is given up: nobody can tell it from
+    what was sent.
+    """
+    async with start(META, workers=2, settings=SETTINGS, simulator=["--latency-ms", "250"]) as stack:
+        await listen(stack)
+        api = await stack.client()
+        batch_id = await api.create(600)
+        await stack.counted(api, batch_id, 20, gone=100)
+        dead = await freeze_at_work(stack)
+        dead.kill()
+        seen = await stack.settled(api, batch_id, 60)
+        arrived = seen["counts"]["delivered"] + seen["counts"]["seen"]
+        given_up = await api.messages(batch_id, status="failed")
+        assert {item["code"] for item in given_up} <= {"OUTCOME_UNKNOWN"}
+        assert (seen["status"], arrived + len(given_up)) == ("completed", 600)
+        evidence = await stack.check()
+        assert len(evidence) == arrived

@@ -135,6 +135,12 @@ async def test_who_waits_is_said_by_the_code(meta: Provider) -> None:
     assert await submit(meta, 1, "5511912349902") == Throttled(2.0, "4", Scope.SERVICE)
 
 
+async def test_a_message_may_be_accepted_and_kept_back(meta: Provider, simulator: Driver) -> None:
+    await simulator.add_fault({"held": True}, calls=1)
+    outcomes = [await submit(meta), await submit(meta, 2)]
+    assert [outcome.note for outcome in outcomes if isinstance(outcome, Accepted)] == ["HELD_FOR_QUALITY", None]
+
+
 async def test_what_fails_later_says_why(meta: Provider, simulator: Driver) -> None:
     codes = {"9951": "131026", "9952": "131049", "9953": "131050", "9954": "132015"}
     for seq, digits in enumerate(codes, start=1):

@@ -52,7 +52,9 @@ class Graph:
         (judged,) = (await self._desk.take([arrival])).judged
         await self._desk.wait(judged.plan, [])
         if judged.plan.answer == "ok":
-            return json_response(wire_meta.answer_body(judged.row, arrival.message_id, arrival.to))
+            return json_response(
+                wire_meta.answer_body(judged.row, arrival.message_id, arrival.to, held=judged.plan.held)
+            )
         return await _answer(request, judged.plan)
 
     async def number(self, request: web.Request) -> web.StreamResponse:

@@ -37,6 +37,8 @@ class Plan(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True
     """Of the answer's row with `reject`, else of the report. Meta has none: 5 stands for delivered, 4 for failed."""
     error_id: ErrorCode = 0
     """Infobip's or Meta's. At Meta's also the code of an answer with `http` or `reject`."""
+    held: bool = False
+    """Meta accepts it and keeps it back (`held_for_quality_assessment`)."""
     receipt: Receipt = "usual"
     """`late`: `receipt_delay_ms` later. `repeat`: three times. `reorder`: seen before delivered. `early`: before the
     answer. `contradict`: a failure, then delivered. `spoilt`: with an unreadable item before it in the same post.

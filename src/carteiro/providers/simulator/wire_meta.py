@@ -105,11 +105,12 @@ def message_id(row: int, key: str) -> str:
     return f"wamid.{b64encode(sha1(f'{row} {key}'.encode(), usedforsecurity=False).digest()).decode()}"
 
 
-def answer_body(row: int, key: str, to: str) -> dict[str, Any]:
+def answer_body(row: int, key: str, to: str, *, held: bool) -> dict[str, Any]:
+    status = "held_for_quality_assessment" if held else "accepted"
     return {
         "messaging_product": "whatsapp",
         "contacts": [{"input": f"+{to}", "wa_id": whatsapp_id(to)}],
-        "messages": [{"id": message_id(row, key), "message_status": "accepted"}],
+        "messages": [{"id": message_id(row, key), "message_status": status}],
     }
 
 
