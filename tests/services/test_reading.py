@@ -36,6 +36,7 @@ REPORT = Report(
     started_at=NOW - timedelta(minutes=5),
     ended_at=None,
     settled_at=None,
+    follow_up=None,
     pending=590,
     pending_send=10,
     unknown=0,
