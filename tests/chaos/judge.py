@@ -143,13 +143,13 @@ def _says_so(status: str, call: Arrival) -> bool:
 
 def _sights(evidence: Evidence, *, may_be_blind: bool) -> Iterable[str]:
     """At its arrival each call's message was committed as about to be sent, under the very claim that called."""
-    seen = [call for call in evidence.arrivals if call.sight is not None]
+    seen = [(call, call.sight) for call in evidence.arrivals if call.sight is not None]
     wrong = [
-        (call.message_id, call.sight, call.caller)
-        for call in seen
-        if (call.sight.status, call.sight.claim_open) != ("pending_send", True)
-        or call.sight.claim_id is None
-        or call.sight.claim_id != call.claim_id
+        (call.message_id, sight, call.caller)
+        for call, sight in seen
+        if (sight.status, sight.claim_open) != ("pending_send", True)
+        or sight.claim_id is None
+        or sight.claim_id != call.claim_id
     ]
     yield from _listed("at its arrival not about to be sent under the claim that called", wrong)
     blind = len(evidence) - len(seen)
@@ -268,14 +268,15 @@ def _halts(evidence: Evidence, halts: Iterable[Halt]) -> Iterable[str]:
     late, more = [], []
     for halt in halts:
         until_ns = halt.resumed_ns or time.monotonic_ns()
-        after = [call for call in by_batch[halt.batch_id.hex] if halt.answered_ns < call.arrived_ns < until_ns]
+        calls = by_batch[halt.batch_id.hex]
         late += [
             (call.message_id, halt.what, round((call.started_ns - halt.answered_ns) / 1e9, 3))
-            for call in after
-            if call.started_ns is None or call.started_ns > halt.answered_ns
+            for call in calls
+            if halt.answered_ns < call.started_ns < until_ns
         ]
-        if len(after) > halt.on_their_way:
-            more.append((str(halt.batch_id), halt.what, len(after), halt.on_their_way))
+        arrived = sum(halt.answered_ns < call.arrived_ns < until_ns for call in calls)
+        if arrived > halt.on_their_way:
+            more.append((str(halt.batch_id), halt.what, arrived, halt.on_their_way))
     yield from _listed("called after the answer to", late)
     yield from _listed("more arrived after the answer than it said (batch, what, arrived, said)", more)
 

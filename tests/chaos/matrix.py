@@ -1,5 +1,7 @@
 """All faults by their names, and the runs that `make chaos` makes of them."""
 
+from collections.abc import Sequence
+
 from tests.chaos.failpoints import FAILPOINTS
 from tests.chaos.fault import Fault
 from tests.chaos.faults import (
@@ -16,7 +18,7 @@ from tests.chaos.faults import (
 )
 from tests.chaos.provider_faults import Errors, LogDown, Outage, Resets, Silence, Throttle
 from tests.chaos.trials import TRIALS
-from tests.chaos.world import USUAL
+from tests.chaos.world import USUAL, World
 
 _SINGLE: list[type[Fault]] = [
     Nothing,
@@ -37,9 +39,10 @@ _SINGLE: list[type[Fault]] = [
     Clocks,
 ]
 
-FAULTS: dict[str, type[Fault]] = {fault.name: fault for fault in [*_SINGLE, *FAILPOINTS, *TRIALS]}
+_ALL: list[type[Fault]] = [*_SINGLE, *FAILPOINTS, *TRIALS]
+FAULTS: dict[str, type[Fault]] = {fault.name: fault for fault in _ALL}
 
-TOGETHER = ["kill+freeze+truncate+errors", "terminate+resets+truncate", "cut+silence"]
+TOGETHER = ["kill+freeze+truncate+errors", "terminate+resets+truncate", "cut+silence", "halts+terminate"]
 
 MATRIX: list[str] = [
     *(fault.name for fault in _SINGLE),
@@ -54,6 +57,13 @@ def chosen(names: str) -> list[type[Fault]]:
     need different worlds.
     """
     faults = [FAULTS[name] for name in names.split("+")]
-    if len(faults) > 1 and any(fault.world is not USUAL for fault in faults):
-        raise ValueError(f"{names}: each needs a world of its own")
+    world_of(faults)
     return faults
+
+
+def world_of(faults: Sequence[type[Fault] | Fault]) -> World:
+    """The one that one of them needs, else the usual one. Raises ValueError when two need different ones."""
+    needed = [fault.world for fault in faults if fault.world is not USUAL]
+    if len(needed) > 1:
+        raise ValueError(f"{' and '.join(fault.name for fault in faults)}: each needs a world of its own")
+    return needed[0] if needed else USUAL

@@ -52,7 +52,7 @@ def name_calls() -> None:
             request.headers["User-Agent"] = f"carteiro claim/{claim_id} asked/{asked_ns} at/{time.monotonic_ns()}"
         return await real_exchange(self, request)
 
-    send._call = call
+    send._call = call  # type: ignore[assignment]
     Transport._exchange = exchange  # type: ignore[method-assign]
 
 
@@ -120,7 +120,7 @@ class Failpoint:
             self.reach(f"{STORED}.after")
             return stored
 
-        receipts.store_payload = store
+        receipts.store_payload = store  # type: ignore[assignment]
 
     def wrap_call(self) -> None:
         real_write, real_exchange = http_writer.StreamWriter.write_eof, Transport._exchange
@@ -136,8 +136,8 @@ class Failpoint:
                 self.die(message)
             return response
 
-        http_writer.StreamWriter.write_eof = write  # type: ignore[method-assign]
-        Transport._exchange = exchange  # type: ignore[method-assign]
+        http_writer.StreamWriter.write_eof = write  # type: ignore[assignment, method-assign]
+        Transport._exchange = exchange  # type: ignore[assignment, method-assign]
 
 
 def arm(order: str) -> None:

@@ -30,7 +30,7 @@ def test_every_run_of_the_matrix_can_be_made() -> None:
 
 def test_faults_that_need_different_worlds_cannot_strike_together() -> None:
     with pytest.raises(ValueError, match="world of its own"):
-        chosen("kill+halts")
+        chosen("full-throttle+halts")
 
 
 def test_the_page_names_every_fault() -> None:

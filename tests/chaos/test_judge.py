@@ -276,6 +276,6 @@ def test_limits_that_are_wasted_are_told(cycle_s: float, told: bool, tmp_path: P
     fault = FullThrottle(1, tmp_path)
     fault.did.update({"seconds": 120, "seconds with work waiting": 120})
     fault.ended_ns = NOON_NS + int(cycle_s * 6e9)
-    fault.world = replace(FullThrottle.world, manager_limits={"acme-bm1": 100})
+    fault.world = replace(FullThrottle.world, manager_limits={"acme-bm1": 100})  # type: ignore[misc]
     calls = [call(seq + 100 * cycle, after_s=cycle * cycle_s + seq / 50) for cycle in range(7) for seq in range(100)]
     assert bool(list(fault.judge(record(*calls)))) == told

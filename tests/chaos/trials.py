@@ -52,9 +52,10 @@ class FullThrottle(Fault):
     def judge(self, record: Record) -> Iterable[str]:
         manager_of = {row["id"]: row["business_manager_id"] for row in record.book.tables["senders"]}
         shares = []
+        accepted = record.evidence.accepted.arrivals
         for manager, limit in self.world.manager_limits.items():
-            taken = record.evidence.accepted.where(lambda call, own=manager: manager_of[call.sender] == own).arrivals
-            shares.append(self._least_share([call.arrived_ns / 1e9 for call in taken], limit))
+            times_s = [call.at_s for call in accepted if manager_of[call.sender] == manager]
+            shares.append(self._least_share(times_s, limit))
         self.did[f"{min(shares):.4f} of the limits used at least"] = 1
         if min(shares) < self.least:
             yield f"of the limits {min(shares):.4f} were used, less than {self.least}"

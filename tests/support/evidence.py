@@ -49,9 +49,9 @@ class Arrival(msgspec.Struct, frozen=True):
         return _named(self.caller, "asked")
 
     @property
-    def started_ns(self) -> int | None:
-        """When the call began, by the clock of `arrived_ns`, where the rig has it say so."""
-        return _named(self.caller, "at")
+    def started_ns(self) -> int:
+        """When the call began, by the clock of `arrived_ns`; its arrival, where the rig does not have it say so."""
+        return _named(self.caller, "at") or self.arrived_ns
 
     @property
     def batch(self) -> str:
