@@ -29,7 +29,7 @@ REPORTED_FAILED = 4
 """The status under which the simulator reports that a message that it took was not delivered."""
 THAW_S = 1.0
 """How long after SIGCONT a call that was past its last check may still come out."""
-BLIND_SHARE = 0.02
+BLIND_SHARE = 0.1
 """Part of the calls at which the witness may have looked too late, on a busy machine."""
 SHOWN = 3
 
