@@ -157,6 +157,7 @@ def _chores(pool: Pool, settings: Settings) -> Chores:
         await finalise.fold_tallies(pool)
 
     async def tidy_up() -> None:
+        await finalise.assume_found_late(pool, settings)
         await create.collect_abandoned_drafts(pool, older_than_s=3600.0)
         await suppression.forget_lapsed(pool)
 

@@ -3,17 +3,19 @@
 import asyncio
 import time
 from itertools import pairwise
-from typing import NoReturn
+from typing import Any, NoReturn
 
+import pytest
 from structlog.testing import capture_logs
 
 from carteiro.domain.outcomes import NotSent, Outcome, Outgoing, Throttled
 from carteiro.providers.contract import KeyMissing
+from carteiro.services.dispatch import rows
 from carteiro.services.dispatch.lapse import close_lapsed_claims
 from carteiro.services.dispatch.send import send_slice
 from carteiro.storage.pool import Pool, transact
 from tests.support.dispatching import FakeProvider, counts, meter, running_bench, take, tallied
-from tests.support.factories import add_account, add_batch, bm_id, sender_id, value
+from tests.support.factories import add_account, add_batch, bm_id, phone, sender_id, value
 from tests.support.waiting import until
 
 FAST = {"messages_per_second": 10_000}
@@ -144,6 +146,29 @@ async def test_a_call_that_raises_may_have_gone(pool: Pool) -> None:
         await station.pump()
     assert await counts(pool) == {"sent": 2, "unknown": 1}
     assert await value(pool, "SELECT code FROM message WHERE status = 'unknown'") == "CALL_RAISED"
+
+
+async def test_a_contact_that_rendering_breaks_on_fails_alone(pool: Pool, monkeypatch: pytest.MonkeyPatch) -> None:
+    await add_account(pool, credits=20, **FAST)
+    batch_id = await add_batch(pool, 9)
+    original = rows.render_parameters
+
+    def render(content: Any, placeholders: Any, *more: Any) -> Any:
+        if placeholders[1] == "4":
+            raise RecursionError
+        return original(content, placeholders, *more)
+
+    monkeypatch.setattr(rows, "render_parameters", render)
+    async with running_bench(pool) as station:
+        with capture_logs() as logs:
+            await station.pump()
+    assert await counts(pool, batch_id) == {"sent": 8, "failed": 1}
+    assert await value(pool, "SELECT (seq, event, code)::text FROM message WHERE status = 'failed'") == (
+        "(5,guarded,RENDERING_RAISED)"
+    )
+    assert await meter(pool, "bm", bm_id(1)) == (8, 0)
+    assert [line["seq"] for line in logs if line["event"] == "rendering_raised"] == [5]
+    assert phone(4).lstrip("+") not in str(logs)
 
 
 async def test_nothing_starts_after_the_lease(pool: Pool) -> None:

@@ -8,14 +8,16 @@ from typing import Any
 
 import pytest
 
-from carteiro.domain.outcomes import Accepted, Ambiguous, Fact, FactKind, Kind, NotSent, Outcome, Rejected
+from carteiro.domain.outcomes import Accepted, Ambiguous, Fact, FactKind, Kind, NotSent, Outcome, Parsed, Rejected
 from carteiro.providers.contract import LogUnreachable, LookUp, MessageId
+from carteiro.services.audit import violations
 from carteiro.services.dispatch import recorder
 from carteiro.services.dispatch.clock import to_us
 from carteiro.services.dispatch.lapse import close_lapsed_claims
 from carteiro.services.dispatch.model import Nothing, Result, Slice
 from carteiro.services.dispatch.reconcile import reconcile_unknown
 from carteiro.services.dispatch.record import record
+from carteiro.services.receive import apply_all, store_payload
 from carteiro.storage.facts import merge_facts
 from carteiro.storage.pool import Pool, transact
 from tests.support.dispatching import LIFTED, TAKEN_AT, Bench, FakeProvider, counts, meter, running_bench
@@ -180,6 +182,29 @@ async def test_late_evidence_charges_a_returned_unit_again_and_only_once(pool: P
         assert await meter(pool, "bm", bm_id(1)) == (1, 0)
         assert await meter(pool, "sender", sender_id(1)) == (1, 0)
     assert await counts(pool) == {"seen": 1}
+
+
+async def test_what_was_unsent_and_had_gone_after_all_takes_its_unit_and_moves_nothing(pool: Pool) -> None:
+    """Told by the receipt, and by the frozen worker that made the call."""
+    station, piece = await begun(pool, 2)
+    async with transact(pool) as conn:
+        await conn.execute("UPDATE batch SET status = 'cancelled', event = 'cancelled'")
+    await station.record(piece, AWAY, AWAY)
+    assert await counts(pool) == {"unsent": 2}
+    assert await meter(pool, "bm", bm_id(1)) == (0, 0)
+    failed = Fact(piece.batch_id, 1, FactKind.FAILED, datetime.now(UTC), code="EC_1")
+    for fact in (failed, *[Fact(piece.batch_id, 1, FactKind.DELIVERED, datetime.now(UTC))] * 2):
+        token = await value(pool, "SELECT webhook_token FROM service")
+        assert await store_payload(pool, "infobip", token, b"")
+        await apply_all(pool, lambda _, fact=fact: lambda _: Parsed((fact,)))
+    assert await meter(pool, "bm", bm_id(1)) == await meter(pool, "sender", sender_id(1)) == (1, 0)
+    async with transact(pool) as conn:
+        own = Fact(piece.batch_id, 2, FactKind.SENT, datetime.now(UTC))
+        await merge_facts(conn, piece.batch_id, [own], claim_id=piece.claim_id)
+    assert await meter(pool, "bm", bm_id(1)) == await meter(pool, "sender", sender_id(1)) == (2, 0)
+    assert await counts(pool) == {"unsent": 2}
+    assert await value(pool, "SELECT string_agg(DISTINCT result, ' ') FROM receipt") == "late"
+    assert await violations(pool) == {}
 
 
 # Attempts

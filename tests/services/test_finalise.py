@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
 
 from carteiro.domain.outcomes import Fact, FactKind
-from carteiro.services.finalise import TALL_TALLY, assume_delivered, finalise_due, fold_tallies
+from carteiro.services.finalise import TALL_TALLY, assume_delivered, assume_found_late, finalise_due, fold_tallies
 from carteiro.settings import Settings
 from carteiro.storage.facts import merge_facts
 from carteiro.storage.pool import Pool, transact
@@ -232,6 +233,11 @@ async def test_a_late_receipt_moves_the_message_and_never_the_money(
             await merge_facts(conn, batch, [Fact(batch, 1, kind, SENT_AT + timedelta(days=3))])
         assert await finalise_due(pool, SETTINGS) == []
     assert await status_of(db, batch) == status
+    assert (await money(db, batch), await one(db, "SELECT balance FROM account")) == before
+    # What was found to have gone has no outcome yet: a day later it is taken for delivered, at the price of before.
+    assert await assume_found_late(pool, replace(SETTINGS, assume_delivered_after_s=1e9)) == 0
+    assert await assume_found_late(pool, SETTINGS) == (status == "sent")
+    assert await status_of(db, batch) == ("delivered" if status == "sent" else status)
     assert (await money(db, batch), await one(db, "SELECT balance FROM account")) == before
     assert await charged_by_messages(db, batch) == (await money(db, batch))[1]
 

@@ -2,16 +2,18 @@
 
 import asyncio
 import json
+import random
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime, timedelta
 from uuid import UUID
 
 import pytest
 
-from carteiro.domain.outcomes import Fact, FactKind, Parsed, parse_message_key
+from carteiro.domain.outcomes import Accepted, Fact, FactKind, Parsed, parse_message_key
 from carteiro.services import receive
 from carteiro.services.receive import apply_all, apply_payloads, store_payload
 from carteiro.storage.pool import Pool
+from tests.support import factories
 from tests.support.batches import (
     ACCOUNT,
     BM,
@@ -24,6 +26,7 @@ from tests.support.batches import (
     one,
     status_of,
 )
+from tests.support.dispatching import LIFTED, Bench, FakeProvider, counts, tallied
 
 LATER = SENT_AT + timedelta(minutes=1)
 
@@ -152,6 +155,30 @@ async def test_a_receipt_may_come_before_our_own_record(pool: Pool, db: Connecti
     assert await results(db) == ["applied"]
     assert await one(db, "SELECT count(*) FROM message_unknown") == 0
     assert await one(db, "SELECT count(*) FROM message_return") == 0
+
+
+async def test_a_thousand_receipts_before_our_own_record_are_all_applied(pool: Pool) -> None:
+    """In payloads of fifty, of three kinds, shuffled; then our own record comes, and changes nothing."""
+    await factories.add_account(pool, credits=1_000, bm_limit=1_000, messages_per_second=10_000)
+    batch_id = await factories.add_batch(pool, 1_000)
+    station = Bench(pool, LIFTED, FakeProvider())
+    station.spacing.rate_per_s = 20_000.0
+    pieces = await station.claim_all()
+    kinds = ["delivered", "seen", "failed"]
+    told = [item(batch_id, kinds[seq % 3], seq=seq, code="EC_7") for seq in range(1, 1_001)]
+    random.Random(5).shuffle(told)
+    token = await factories.value(pool, "SELECT webhook_token FROM service")
+    for first in range(0, 1_000, 50):
+        assert await store_payload(pool, "infobip", token, body(*told[first : first + 50]))
+    assert await apply_all(pool, parser_of) == 20
+    expected = {"delivered": 333, "seen": 334, "failed": 333}
+    assert await counts(pool) == await tallied(pool) == expected
+    for piece in pieces:
+        await station.record_all(piece, Accepted("theirs"))
+    assert await counts(pool) == await tallied(pool) == expected
+    assert await factories.value(pool, "SELECT count(*) FROM receipt WHERE result = 'applied'") == 1_000
+    assert await factories.value(pool, "SELECT count(*) FROM message WHERE sent_at IS NOT NULL") == 1_000
+    assert await factories.value(pool, "SELECT count(*) FROM claim WHERE closed_at IS NULL") == 0
 
 
 async def test_a_row_that_had_been_given_back_is_charged_its_capacity_again(pool: Pool, db: Connection) -> None:

@@ -130,6 +130,9 @@ async def test_a_child_sends_what_failed_and_nothing_else(pool: Pool) -> None:
     # What the guard refuses and what is suppressed takes no capacity.
     assert await value(pool, "SELECT sum(held) FROM capacity_hold WHERE batch_id = %s", child) == 2
     assert await events(pool, child) == ["created", "opened"]
+    kin = "SELECT concat_ws(' ', event, actor, detail) FROM audit.batch_timeline WHERE kind = 'retry' AND batch_id = %s"
+    assert await value(pool, kin, parent) == f"retried {owner.actor} as batch {child}"
+    assert await value(pool, kin, child) == f"retries {owner.actor} the failed messages of batch {parent}"
 
     await work_off(pool, TAKEN, REFUSED, REFUSED, REFUSED)
     assert await settle(pool, LIFTED) == [child]

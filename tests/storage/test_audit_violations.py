@@ -386,6 +386,18 @@ def test_a_sender_that_was_taken_from_its_account_later_was_its_own_before(sessi
     assert read(session, "violation_tenants") == []
 
 
+def test_a_clock_that_was_set_back_leaves_the_order_of_the_changes(session: Connection, world: World) -> None:
+    tamper(session, world, "UPDATE message_event SET at = now() + interval '1 hour' - id * interval '1 ms'")
+    assert read(session, "violation_lifecycle") == []
+    assert read(session, "violation_resend") == []
+    rows = session.execute(
+        "SELECT array_agg(to_status ORDER BY event_id NULLS FIRST) AS states FROM audit.message_history"
+        " WHERE batch_id = %s AND seq = 6",
+        [world.running],
+    ).fetchall()
+    assert rows[0]["states"] == ["pending", "pending_send", "unknown", "pending", "pending_send", "sent"]
+
+
 def test_a_batch_that_waits_with_a_reason_is_no_violation(session: Connection, world: World) -> None:
     tamper(
         session,

@@ -64,6 +64,21 @@ async def assume_delivered(pool: Pool, settings: Settings, *, limit: int = ASSUM
     older_than_s = settings.assume_delivered_after_s
     async with pool.connection() as conn:
         batch_ids = await settlement.overdue(conn, older_than_s=older_than_s)
+    return await _assume(pool, batch_ids, older_than_s, limit)
+
+
+async def assume_found_late(pool: Pool, settings: Settings, *, limit: int = ASSUME_ROWS) -> int:
+    """The same for messages that were found to have gone after their batch was settled, having been given up before.
+
+    What they cost is frozen, so nothing waits for it: once an hour is enough, and the look through all tallies costs
+    little.
+    """
+    async with pool.connection() as conn:
+        batch_ids = await settlement.settled_with_sent(conn)
+    return await _assume(pool, batch_ids, settings.assume_delivered_after_s, limit)
+
+
+async def _assume(pool: Pool, batch_ids: Sequence[UUID], older_than_s: float, limit: int) -> int:
     assumed = 0
     for batch_id in batch_ids:
         after_seq: int | None = 0

@@ -321,10 +321,11 @@ async def _merge_batch(
             earliest[fact.seq, fact.kind] = fact.at
             if item.payload.received_at - fact.at < STALE_AFTER:
                 news.append(fact)
-        if result in (Result.APPLIED, Result.REPEATED):
+        if result in (Result.APPLIED, Result.REPEATED) or (result is Result.LATE and not followup):
             heard.append(fact)
         told.append(item.receipt(result, detail))
-    # Repeated ones as well: what a fact says beside its kind and time is for the merge to judge.
+    # Repeated ones as well: what a fact says beside its kind and time is for the merge to judge. Late ones move
+    # nothing, but a message that went takes its unit of capacity.
     if followup:
         await follow_ups.merge_facts(conn, batch_id, heard)
     else:

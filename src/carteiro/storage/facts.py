@@ -9,6 +9,7 @@ from uuid import UUID
 from psycopg import AsyncConnection
 
 from carteiro.domain.facts import Known, code_of, known_of
+from carteiro.domain.lifecycle import MessageState
 from carteiro.domain.outcomes import Fact, message_key
 from carteiro.storage import aliases, capacity, suppression
 from carteiro.storage.statements import load
@@ -72,6 +73,9 @@ async def merge_facts(
     merged = [_merged(*row) for row in await cursor.fetchall()]
     owed = [row.seq for row in merged if row.is_owed]
     if owed:
+        unsent = [row.seq for row in merged if row.is_owed and row.from_status == MessageState.UNSENT]
+        if unsent:  # the statement above leaves them as they are: they keep their state, and take their unit
+            await conn.execute(SQL.note_gone, {"batch_id": batch_id, "seqs": unsent})
         await capacity.charge_again(conn, batch_id, owed)
     found = {row.seq for row in merged}
     named = {_theirs(batch_id, fact.seq, fact.provider_id): fact.seq for fact in facts if fact.seq in found}

@@ -91,6 +91,12 @@ async def overdue(conn: AsyncConnection[Any], *, older_than_s: float) -> list[UU
     return [batch_id for (batch_id,) in await cursor.fetchall()]
 
 
+async def settled_with_sent(conn: AsyncConnection[Any]) -> list[UUID]:
+    """Settled batches with `sent` messages. Reads all tallies."""
+    cursor = await conn.execute(SQL.settled_with_sent)
+    return [batch_id for (batch_id,) in await cursor.fetchall()]
+
+
 async def assume_delivered(
     conn: AsyncConnection[Any], batch_id: UUID, *, after_seq: int, older_than_s: float, limit: int
 ) -> tuple[int, int | None]:

@@ -5,12 +5,18 @@ because their contact was suppressed.
 from dataclasses import dataclass
 from uuid import UUID
 
+import structlog
+
 from carteiro.domain.suppression import scopes_of
 from carteiro.domain.templates import GuardFailure, Parameters, render_parameters
 from carteiro.storage import claims, erasure, suppression
 from carteiro.storage.claims import Row, Turn
 from carteiro.storage.pool import Connection
 
+log = structlog.get_logger(__name__)
+
+RENDERING_RAISED = "RENDERING_RAISED"
+"""The guard's code for a contact that our own rendering broke on."""
 REACH = 4
 """How many rows beyond those asked for the cursor looks, past rows that are no longer pending."""
 
@@ -58,7 +64,12 @@ async def take_ready(conn: Connection, turn: Turn, cursor_seq: int, most: int, *
         if row.phone_key in listed:
             suppressed.append(row.seq)
             continue
-        rendered = render_parameters(turn.template_content, row.placeholders, row.extra, turn.header)
+        try:
+            rendered = render_parameters(turn.template_content, row.placeholders, row.extra, turn.header)
+        except Exception as error:  # one contact must not keep its whole service from being claimed
+            log.warning("rendering_raised", batch_id=str(turn.batch_id), seq=row.seq, error=type(error).__name__)
+            guarded[row.seq] = RENDERING_RAISED
+            continue
         if isinstance(rendered, GuardFailure):
             guarded[row.seq] = rendered.code
         else:

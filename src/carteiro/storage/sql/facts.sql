@@ -74,8 +74,12 @@ WITH told AS (
 )
 SELECT seq, before, status, true, is_owed, sender_id, business_manager_id, bucket_at FROM moved
 UNION ALL
-SELECT seq, status, status, news, false, sender_id, business_manager_id, bucket_at FROM judged WHERE NOT seq = ANY(ARRAY(SELECT seq FROM moved))
+SELECT seq, status, status, news AND status <> 'unsent', status = 'unsent' AND is_owed, sender_id, business_manager_id, bucket_at
+FROM judged WHERE NOT seq = ANY(ARRAY(SELECT seq FROM moved))
 ORDER BY seq
+
+-- name: note_gone
+UPDATE message SET unit_returned = false WHERE batch_id = %(batch_id)s AND seq = ANY(%(seqs)s::int[])
 
 -- name: note_returned
 UPDATE message SET unit_returned = true WHERE batch_id = %(batch_id)s AND seq = ANY(%(seqs)s::int[])

@@ -64,6 +64,12 @@ WHERE b.settled_at IS NULL AND b.status <> 'draft'
     AND (SELECT sum(t.sent) FROM batch_tally t WHERE t.batch_id = b.id) > 0
 ORDER BY b.id
 
+-- name: settled_with_sent
+SELECT t.batch_id
+FROM batch_tally t JOIN batch b ON b.id = t.batch_id AND b.settled_at IS NOT NULL
+GROUP BY t.batch_id HAVING sum(t.sent) > 0
+ORDER BY t.batch_id
+
 -- name: share_batch
 SELECT total FROM batch WHERE id = %(batch_id)s FOR KEY SHARE
 

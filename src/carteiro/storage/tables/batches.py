@@ -97,6 +97,7 @@ batch = Table(
         text("coalesce(settled_at, 'infinity'::timestamptz)"),
         postgresql_where=text("follow_up IS NOT NULL"),
     ),
+    Index(None, "parent_batch_id", postgresql_where=text("parent_batch_id IS NOT NULL")),
     Index("batch_unsettled_idx", "id", postgresql_where=text("settled_at IS NULL")),
     postgresql_with={"fillfactor": "70"},
 )

@@ -12,6 +12,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    text,
 )
 from sqlalchemy.dialects.postgresql import JSONB
 
@@ -84,6 +85,13 @@ message_event = Table(
     Column("attempt", SmallInteger, nullable=False),
     Column("code", Text),
     Column("seqs", ARRAY(Integer), nullable=False, comment="the messages that moved alike in one statement"),
+    Column(
+        "id",
+        BigInteger,
+        nullable=False,
+        server_default=text("nextval('message_event_id_seq')"),
+        comment="the order of the changes of one message, whatever the clock said",
+    ),
     Index(None, "batch_id", "at"),
     postgresql_partition_by="RANGE (at)",
     comment="append-only: every change of a message; audit.message_history gives it a row a message",

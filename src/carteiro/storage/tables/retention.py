@@ -38,5 +38,6 @@ erasure = Table(
     Column("actor", Text, nullable=False),
     Column("reason", Text),
     Index(None, "phone_hash"),
+    Index(None, "batch_id"),
     comment="append-only: what was erased of whom, by a salted hash of the phone",
 )
