@@ -458,3 +458,26 @@ async def test_the_audit_sees_what_must_not_be(pool: Pool) -> None:
             " answered_at = now() - interval '2 days', slot_at = now() - interval '36 hours'"
         )
         assert "still waiting although its window has closed" in await breaks(waits)
+
+
+async def test_a_follow_up_probes_a_suspended_service_only_where_no_batch_can(pool: Pool) -> None:
+    async with running_bench(pool) as bench:
+        await start(pool, bench)
+        await answer(pool, inbound(phone(0)))
+        async with transact(pool) as conn:
+            await conn.execute("UPDATE service_health SET failures_in_a_row = 15")
+        await add_batch(pool, 1, start=50)
+        assert isinstance(await bench.claim_follow_ups(), Nothing)
+        await bench.pump()
+        assert [free.seq for free in bench.provider.free_calls] == [1]
+        assert len(bench.provider.calls) == 2
+
+        async with transact(pool) as conn:
+            await conn.execute("UPDATE service_health SET failures_in_a_row = 15")
+        await answer(pool, inbound(phone(50)))
+        assert await rows(pool, "status") == [("sent",)]
+        await send(pool, bench, 1, start=60)
+        async with transact(pool) as conn:
+            await conn.execute("UPDATE service_health SET failures_in_a_row = 15")
+        await answer(pool, inbound(phone(60)))
+        assert isinstance(await bench.claim_follow_ups(), Slice)

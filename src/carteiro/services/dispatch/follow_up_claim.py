@@ -11,10 +11,11 @@ from carteiro.domain.outcomes import FreeForm
 from carteiro.domain.pacing import Calendar
 from carteiro.domain.planning import Lane, next_chance_us, plan_each
 from carteiro.domain.suppression import SUPPRESSED, scopes_of
-from carteiro.services.dispatch.claim import enter_service, notify_url, slice_length_s
+from carteiro.services.dispatch.claim import POLL_S, enter_service, notify_url, slice_length_s
 from carteiro.services.dispatch.clock import from_us, monotonic_s
 from carteiro.services.dispatch.ground import open_calendars, paced_by, paces_of
 from carteiro.services.dispatch.model import Due, Nothing, Slice
+from carteiro.services.dispatch.record import BLACKOUT_AFTER
 from carteiro.services.dispatch.spacing import Spacing
 from carteiro.services.dispatch.station import Station
 from carteiro.settings import Settings
@@ -62,6 +63,9 @@ async def _claim(
     if isinstance(entered, Nothing):
         return entered
     service, allowance = entered
+    if service.failures_in_a_row >= BLACKOUT_AFTER and await claims.next_turn(conn, service_id) is not None:
+        # A batch probes with whichever of its rows has failed least; a follow-up may be the one that always fails.
+        return Nothing("blackout", POLL_S)
     margin_s = margin(settings) + slice_s
     turn = await follow_ups.next_turn(conn, service_id, margin_s=margin_s)
     if turn is None:
