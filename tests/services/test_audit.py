@@ -42,6 +42,7 @@ async def test_every_promise_is_answered_for(pool: Pool) -> None:
         "violation_stalled",
         "violation_stuck",
         "violation_tenants",
+        "violation_follow_ups",
         "violation_lifecycle",
     ]
     assert all(finding.count == 0 and finding.promise for finding in findings)
