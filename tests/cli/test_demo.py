@@ -15,6 +15,7 @@ from standardwebhooks import Webhook
 from carteiro.cli.demo.broadcast import FAILING, MEMBERS, WORDS, BroadcastEvidence, judge_broadcast
 from carteiro.cli.demo.contacts import DemoContact, make_contacts, read_csv, write_csv
 from carteiro.cli.demo.evidence import Evidence, judge
+from carteiro.cli.demo.group_link import LINK, NAME, GroupLinkEvidence, judge_group_links
 from carteiro.cli.demo.screen import describe
 from carteiro.cli.demo.verdicts import judge_audit
 from tests.support.processes import Processes, running_processes
@@ -31,6 +32,7 @@ def test_the_demo_keeps_every_promise(tmp_path: Path) -> None:
         told = demo.log()
     assert "100 of 100 sent; settled" in told
     assert "broadcast      completed: 20 total, 19 sent, 19 delivered" in told
+    assert "retried link   sent; calls that did not leave: 1" in told
     assert "Every promise was kept" in told
     assert "FAILED" not in told
 
@@ -241,4 +243,54 @@ def test_broken_promises_of_a_broadcast_are_noticed() -> None:
     assert [verdict.problems for verdict in judge_broadcast(broadcast_truth())] == [()] * 3
     for name, (lie, promise) in BROADCAST_LIES.items():
         broken = [verdict.promise for verdict in judge_broadcast(lie(broadcast_truth())) if verdict.problems]
+        assert any(promise in found for found in broken), name
+
+
+def link_truth() -> GroupLinkEvidence:
+    due_at = datetime(2026, 11, 2, 12, 0, tzinfo=UTC)
+
+    def call(after_s: float, *, accepted: bool = True) -> dict[str, Any]:
+        arrived_wall_ns = int((due_at.timestamp() + after_s) * 1e9)
+        return {"placeholders": [NAME, LINK], "accepted": accepted, "arrived_wall_ns": arrived_wall_ns}
+
+    sent = {"status": "sent", "attempts": 0, "detail": None}
+    return GroupLinkEvidence(
+        posted={"id": "d", "available_at": "2026-11-02T12:00:00Z"},
+        delayed={"id": "d", **sent},
+        retried={"id": "r", **sent, "attempts": 1},
+        reminded={"id": "m", **sent},
+        reminder_status=200,
+        replay={"id": "m", **sent},
+        calls={"d": [call(0.1)], "r": [call(0.0, accepted=False), call(1.1)], "m": [call(0.0)]},
+    )
+
+
+def _called(evidence: GroupLinkEvidence, id: str, *calls: dict[str, Any]) -> GroupLinkEvidence:
+    return replace(evidence, calls={**evidence.calls, id: calls})
+
+
+LINK_LIES: dict[str, tuple[Callable[[GroupLinkEvidence], GroupLinkEvidence], str]] = {
+    "one that left early": (
+        lambda e: replace(e, posted={"id": "d", "available_at": "2026-11-02T12:00:01Z"}),
+        "at its time",
+    ),
+    "one that left twice": (lambda e: _called(e, "d", *e.calls["d"], *e.calls["d"]), "at its time"),
+    "other words": (lambda e: _called(e, "d", {**e.calls["d"][0], "placeholders": []}), "at its time"),
+    "one that failed": (lambda e: replace(e, delayed={**e.delayed, "status": "failed"}), "at its time"),
+    "no second try": (lambda e: _called(e, "r", e.calls["r"][0]), "tried again"),
+    "a hasty second try": (
+        lambda e: _called(e, "r", e.calls["r"][0], {**e.calls["r"][0], "accepted": True}),
+        "tried again",
+    ),
+    "attempts that are not counted": (lambda e: replace(e, retried={**e.retried, "attempts": 0}), "tried again"),
+    "a reminder without an outcome": (lambda e: replace(e, reminder_status=202), "the reminder"),
+    "a second reminder": (lambda e: replace(e, replay={"id": "n"}), "the reminder"),
+    "a reminder that was sent twice": (lambda e: _called(e, "m", *e.calls["m"], *e.calls["m"]), "the reminder"),
+}
+
+
+def test_broken_promises_of_group_links_are_noticed() -> None:
+    assert [verdict.problems for verdict in judge_group_links(link_truth())] == [()] * 3
+    for name, (lie, promise) in LINK_LIES.items():
+        broken = [verdict.promise for verdict in judge_group_links(lie(link_truth())) if verdict.problems]
         assert any(promise in found for found in broken), name

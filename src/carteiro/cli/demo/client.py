@@ -57,6 +57,17 @@ class Client:
         items: list[dict[str, Any]] = _json(self._http.get(f"/broadcasts/{id}/recipients?limit=200"))["items"]
         return items
 
+    def post_group_link(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        return _json(self._http.post("/group-links", json=body))
+
+    def read_group_link(self, id: str) -> dict[str, Any]:
+        return _json(self._http.get(f"/group-links/{id}"))
+
+    def send_reminder(self, body: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+        """Status and body of the answer."""
+        answer = self._http.post("/sendreminder", json=body)
+        return answer.status_code, _json(answer)
+
     def read_balance(self) -> int:
         return int(_json(self._http.get("/credits"))["balance"])
 

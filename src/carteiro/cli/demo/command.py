@@ -16,6 +16,7 @@ from carteiro.cli.children import LogFolder, ending_on_signals
 from carteiro.cli.demo.batch import SENDERS, send_batch
 from carteiro.cli.demo.broadcast import send_broadcast
 from carteiro.cli.demo.client import Client, Provider, Refused
+from carteiro.cli.demo.group_link import RETRY_BASE_S, send_group_links
 from carteiro.cli.demo.screen import Screen
 from carteiro.cli.demo.stage import Stage
 from carteiro.cli.demo.verdicts import Verdict, judge_audit
@@ -23,7 +24,7 @@ from carteiro.cli.stack import Stack, StackError, demo_catalog, free_port, witho
 from carteiro.embedded import ClusterError, throwaway_cluster
 from carteiro.storage.migrations import migrate
 
-STEPS: tuple[Callable[[Stage], list[Verdict]], ...] = (send_batch, send_broadcast)
+STEPS: tuple[Callable[[Stage], list[Verdict]], ...] = (send_batch, send_broadcast, send_group_links)
 """What is done and judged, one after the other; what all of it left in the audit is judged last."""
 WORKERS = 2
 CONTACTS = 1_000
@@ -32,6 +33,7 @@ ENVIRONMENT = {
     # An answer that is lost on a busy machine should not hold up the demo for the usual three minutes.
     "CARTEIRO_CALL_TIMEOUT_S": "10",
     "CARTEIRO_RECONCILE_AFTER_S": "10",
+    "CARTEIRO_GROUP_LINK_RETRY_BASE_S": str(RETRY_BASE_S),
 }
 
 
@@ -45,7 +47,8 @@ ENVIRONMENT = {
     help=f"How many to write to: a multiple of {SENDERS}.",
 )
 def demo(count: int) -> None:
-    """Send a batch and a broadcast through a simulated provider, on a Postgres of its own, and check every promise.
+    """Send a batch, a broadcast and group links through a simulated provider, on a Postgres of its own, and check
+    every promise.
 
     Everything is started for it and ended with it; nothing leaves this machine. Exits 1 naming what failed.
     """
