@@ -14,7 +14,7 @@ from psycopg.rows import TupleRow
 
 from carteiro.embedded import Cluster, throwaway_cluster
 from carteiro.storage.pool import Pool, open_pool, session_dsn
-from tests.support.databases import DatabaseServer, chosen_binaries, running_server
+from tests.support.databases import DatabaseServer, chosen_binaries, memory_folder, running_server
 from tests.support.processes import Processes, running_processes
 
 _SERVER = pytest.StashKey[DatabaseServer]()
@@ -38,7 +38,7 @@ def pytest_configure_node(node: object) -> None:
 
 def _server(config: pytest.Config) -> DatabaseServer:
     if _SERVER not in config.stash:
-        config.stash[_SERVER] = config.stash[_STACK].enter_context(running_server())
+        config.stash[_SERVER] = config.stash[_STACK].enter_context(running_server(memory_folder()))
     return config.stash[_SERVER]
 
 
@@ -79,7 +79,7 @@ async def conn(postgres_dsn: str) -> AsyncIterator[psycopg.AsyncConnection[Tuple
 @pytest.fixture
 def own_cluster() -> Iterator[Cluster]:
     """A running Postgres of the test's own, to be stopped, killed and started at will. Nothing in it is migrated."""
-    with throwaway_cluster(binaries=chosen_binaries()) as cluster:
+    with throwaway_cluster(binaries=chosen_binaries(), folder=memory_folder()) as cluster:
         yield cluster
 
 

@@ -1,6 +1,5 @@
 """What the statements of the hot paths touch: the slice that they work on, however much lies beside it."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import psycopg
@@ -8,7 +7,7 @@ import pytest
 
 from carteiro.storage.pool import open_pool
 from tests.plans.life import LARGE, Life
-from tests.support.databases import DatabaseServer
+from tests.support.databases import running_server
 from tests.support.factories import add_account
 from tests.support.history import History, load_history
 from tests.support.plans import Ran, Watch, parent_of, watched_pool
@@ -58,12 +57,6 @@ SMALL_PAGES = 16
 LISTS = {"batches.report", "settlement.settleable"}
 """They wait for the first ANALYZE, a minute after a table began to grow."""
 ONCE_AN_HOUR = {"sweep.ensure_partitions", "sweep.forget_workers", "suppression.forget_lapsed"}
-
-
-@pytest.fixture
-def database(postgres_server: DatabaseServer) -> Iterator[str]:
-    with postgres_server.fresh_database() as dsn:
-        yield dsn
 
 
 async def lived(dsn: str, modes: tuple[str, ...]) -> list[Ran]:
@@ -116,28 +109,30 @@ def too_much(ran: list[Ran]) -> list[Any]:
     return [(one.name, one.slice, one.rows, one.buffers, one.text) for one in found.values()]
 
 
-async def test_a_statement_touches_its_slice_and_reads_no_table_that_grows(database: str) -> None:
-    await prepare(database, SMALL)
-    with psycopg.connect(database, autocommit=True) as conn:
+async def test_a_statement_touches_its_slice_and_reads_no_table_that_grows(postgres_dsn: str) -> None:
+    await prepare(postgres_dsn, SMALL)
+    with psycopg.connect(postgres_dsn, autocommit=True) as conn:
         conn.execute("ANALYZE")
-    ran = await lived(database, ("force_custom_plan", "force_generic_plan"))
-    assert scans(database, ran) == set()
+    ran = await lived(postgres_dsn, ("force_custom_plan", "force_generic_plan"))
+    assert scans(postgres_dsn, ran) == set()
     assert too_much(ran) == []
 
 
-async def test_nor_does_it_before_the_tables_were_ever_analysed(database: str) -> None:
-    await prepare(database, SMALL)
-    ran = await lived(database, ("force_custom_plan",))
+async def test_nor_does_it_before_the_tables_were_ever_analysed(postgres_dsn: str) -> None:
+    await prepare(postgres_dsn, SMALL)
+    ran = await lived(postgres_dsn, ("force_custom_plan",))
     ran = [one for one in ran if one.name.partition(".")[0] in HOT and one.name not in LISTS]
-    assert scans(database, ran) == set()
+    assert scans(postgres_dsn, ran) == set()
     assert too_much(ran) == []
 
 
 @pytest.mark.plans
-async def test_with_five_million_old_messages(database: str) -> None:
-    await prepare(database, MILLIONS)
-    with psycopg.connect(database, autocommit=True) as conn:
-        conn.execute("ANALYZE")
-    ran = await lived(database, ("force_custom_plan", "force_generic_plan"))
-    assert scans(database, ran) == set()
-    assert too_much(ran) == []
+async def test_with_five_million_old_messages() -> None:
+    """On a server of its own, on disk: it takes some gigabytes."""
+    with running_server() as server, server.fresh_database() as dsn:
+        await prepare(dsn, MILLIONS)
+        with psycopg.connect(dsn, autocommit=True) as conn:
+            conn.execute("ANALYZE")
+        ran = await lived(dsn, ("force_custom_plan", "force_generic_plan"))
+        assert scans(dsn, ran) == set()
+        assert too_much(ran) == []

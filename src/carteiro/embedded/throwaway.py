@@ -18,9 +18,10 @@ def throwaway_cluster(
     settings: Mapping[str, str] | None = None,
     binaries: Binaries | None = None,
     tcp_port: int | None = None,
+    folder: Path | None = None,
 ) -> Iterator[Cluster]:
-    """A running, not durable cluster in a temporary folder; both are gone after the block."""
-    home = Path(tempfile.mkdtemp(prefix="carteiro-postgres-"))
+    """A running, not durable cluster in a temporary folder, made in `folder`; both are gone after the block."""
+    home = Path(tempfile.mkdtemp(prefix="carteiro-postgres-", dir=folder))
     user = server_user()
     if user is not None:
         os.chown(home, user.uid, user.gid)
