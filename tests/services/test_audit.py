@@ -42,8 +42,8 @@ async def test_every_promise_is_answered_for(pool: Pool) -> None:
         "violation_stalled",
         "violation_stuck",
         "violation_tenants",
-        "violation_follow_ups",
         "violation_lifecycle",
+        "violation_follow_ups",
     ]
     assert all(finding.count == 0 and finding.promise for finding in findings)
 

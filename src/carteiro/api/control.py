@@ -192,9 +192,9 @@ class ControlController(Controller):
                 summary="Send the failed messages of a settled batch again",
                 description="As a batch of its own, with its own credits and capacity: template, header, reference, "
                 "`callback_url`, `on_capacity`, `max_attempts` and `follow_up` are the parent's, and an equal request "
-                "does not stand in its way. Left out are messages whose outcome is unknown (`OUTCOME_UNKNOWN`) and contacts who "
-                "were erased; suppressed contacts are not sent to. A batch is retried once: a repeat is answered with "
-                "the same batch, and what fails of that is retried on it.",
+                "does not stand in its way. Left out are messages whose outcome is unknown (`OUTCOME_UNKNOWN`) and "
+                "contacts who were erased; suppressed contacts are not sent to. A batch is retried once: a repeat is "
+                "answered with the same batch, and what fails of that is retried on it.",
                 scope=SCOPE,
                 parameters=(BATCH_ID,),
                 answers={202: (Batch, "Accepted: `parent_batch_id` names the batch that it retries.")},

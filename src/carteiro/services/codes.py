@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from carteiro.domain.erasure import ERASED
+from carteiro.domain.follow_ups import WINDOW_CLOSED
 from carteiro.domain.lifecycle import OUTCOME_UNKNOWN
 from carteiro.domain.suppression import SUPPRESSED
 from carteiro.providers.registry import name_codes
@@ -16,6 +17,7 @@ OURS: Mapping[str, str] = {
     "BATCH_CANCELLED": "it was cancelled before this one was sent",
     "BATCH_EXPIRED": "it expired before this one was sent",
     "BATCH_ERROR": "it could not be sent at all",
+    WINDOW_CLOSED: "the contact's service window closed before it could be sent",
     "TIMEOUT": "the provider gave no answer in time",
     "LEASE_LAPSED": "the worker that was sending it went away",
     "HELD_FOR_QUALITY": "the provider accepted it and keeps it back while it looks at the template",
