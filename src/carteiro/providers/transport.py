@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -34,6 +35,13 @@ _BEFORE_THE_WRITE = (
 )
 
 
+class Answer(NamedTuple):
+    status_code: int
+    content: bytes
+    headers: Mapping[str, str]
+    """Names in any case."""
+
+
 class Transport:
     """Connections to one provider account, opened when first needed and kept for a few seconds."""
 
@@ -43,41 +51,58 @@ class Transport:
         """
         self._timeout_s = timeout_s
         connect_s = min(_CONNECT_MAX_S, timeout_s / 2)
+        self._timeouts = aiohttp.ClientTimeout(connect=connect_s, sock_connect=connect_s)
         self._extensions = {"timeout": {"connect": connect_s, "pool": connect_s, "read": None, "write": None}}
-        self._headers = httpx.Headers(
-            {
-                "Authorization": authorization,
-                "Content-Type": "application/json",
-                "Accept": "application/json",
-                "Accept-Encoding": "identity",
-                "User-Agent": "carteiro",
-            }
-        )
-        limits = httpx.Limits(max_connections=max_connections, keepalive_expiry=_KEEPALIVE_S)
-        # Without httpx.AsyncClient above it: its cookies, redirects and hooks are not wanted, and add more than half to
-        # what a call costs.
-        self._transport = AiohttpTransport(limits=limits)
+        self._headers = {
+            "Authorization": authorization,
+            "Content-Type": "application/json",
+            "Accept": "application/json",
+            "Accept-Encoding": "identity",
+            "User-Agent": "carteiro",
+        }
+        self._max_connections = max_connections
+        self._ssl = httpx.create_ssl_context()
+        self._opened: aiohttp.ClientSession | None = None
+        self._transport = AiohttpTransport(client=self._session)
 
-    async def post(self, url: httpx.URL, body: bytes) -> httpx.Response:
-        """The whole answer, within the deadline. Raises what `read_failure` reads."""
-        request = httpx.Request("POST", url, headers=self._headers, content=body, extensions=self._extensions)
-        return await self._exchange(request)
+    def _session(self) -> aiohttp.ClientSession:
+        if self._opened is None:
+            connector = aiohttp.TCPConnector(limit=self._max_connections, keepalive_timeout=_KEEPALIVE_S, ssl=self._ssl)
+            self._opened = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+        return self._opened
 
-    async def get(self, url: httpx.URL) -> httpx.Response:
-        return await self._exchange(httpx.Request("GET", url, headers=self._headers, extensions=self._extensions))
+    async def post(self, url: httpx.URL, body: bytes) -> Answer:
+        """The whole answer, within the deadline. Raises what `read_failure` reads.
 
-    async def close(self) -> None:
-        await self._transport.aclose()
+        The hot path: on the transport's own session, past httpx's requests and responses, which would cost a call two
+        fifths of its CPU.
+        """
+        async with (
+            asyncio.timeout(self._timeout_s),
+            self._session().post(
+                str(url),
+                data=body,
+                headers=self._headers,
+                timeout=self._timeouts,
+                allow_redirects=False,
+                auto_decompress=False,
+            ) as response,
+        ):
+            return Answer(response.status, await response.read(), response.headers)
 
-    async def _exchange(self, request: httpx.Request) -> httpx.Response:
-        """The transport's own timeouts are none for the total."""
+    async def get(self, url: httpx.URL) -> Answer:
+        """The same. The transport's own timeouts are none for the total."""
+        request = httpx.Request("GET", url, headers=self._headers, extensions=self._extensions)
         async with asyncio.timeout(self._timeout_s):
             response = await self._transport.handle_async_request(request)
             try:
-                await response.aread()
+                return Answer(response.status_code, await response.aread(), response.headers)
             finally:
                 await response.aclose()
-        return response
+
+    async def close(self) -> None:
+        if self._opened is not None:
+            await self._opened.close()
 
 
 def address(base_url: str, path: str, params: Mapping[str, str] | None = None) -> httpx.URL:
@@ -92,20 +117,23 @@ def address(base_url: str, path: str, params: Mapping[str, str] | None = None) -
 
 
 def read_failure(error: Exception) -> Outcome:
-    """What a call that brought no answer means. The transport calls nearly everything a ConnectTimeout, also a lost
-    answer, so the error underneath decides; what is not known for certain to precede the write is ambiguous.
-    """
+    """What a call that brought no answer means. What is not known for certain to precede the write is ambiguous."""
+    name = name_failure(error)
+    if isinstance(_underneath(error), _BEFORE_THE_WRITE):
+        return NotSent("CONNECT_FAILED", name)
     if isinstance(error, TimeoutError):
         return Ambiguous("TIMEOUT", "no answer within the deadline")
-    name = name_failure(error)
-    if isinstance(error.__cause__ or error, _BEFORE_THE_WRITE):
-        return NotSent("CONNECT_FAILED", name)
     return Ambiguous("CONNECTION_LOST", name)
 
 
 def name_failure(error: Exception) -> str:
     """The kind of error underneath, without its text: that may name addresses."""
-    return type(error.__cause__ or error).__name__
+    return type(_underneath(error)).__name__
+
+
+def _underneath(error: Exception) -> BaseException:
+    """httpx's transport calls nearly everything a ConnectTimeout, also a lost answer: the error that it got decides."""
+    return (error.__cause__ or error) if isinstance(error, httpx.TransportError) else error
 
 
 def read_retry_after(value: str | None) -> float | None:

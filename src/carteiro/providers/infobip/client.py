@@ -21,7 +21,7 @@ from carteiro.providers.contract import LogUnreachable, LookUp, MessageId, State
 from carteiro.providers.foreign import decode_json, rows_of
 from carteiro.providers.infobip import codec, states
 from carteiro.providers.infobip.answers import read_answer, read_free_answer
-from carteiro.providers.transport import Transport, address, name_failure, read_failure
+from carteiro.providers.transport import Answer, Transport, address, name_failure, read_failure
 
 LOG_PAGE = 50
 """Ids that one call to the log asks for."""
@@ -126,7 +126,7 @@ class InfobipProvider:
             raise StatesUnreadable(f"HTTP {response.status_code}")
         return rows
 
-    async def _ask(self, url: httpx.URL) -> httpx.Response:
+    async def _ask(self, url: httpx.URL) -> Answer:
         """GET. Raises StatesUnreadable when there is no answer."""
         try:
             return await self._transport.get(url)

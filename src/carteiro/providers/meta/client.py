@@ -14,7 +14,7 @@ from carteiro.domain.standing import SenderState, TemplateState
 from carteiro.providers.contract import LookUp, MessageId, StatesUnreadable
 from carteiro.providers.meta import codec, states, webhook
 from carteiro.providers.meta.answers import read_answer
-from carteiro.providers.transport import Transport, address, name_failure, read_failure
+from carteiro.providers.transport import Answer, Transport, address, name_failure, read_failure
 
 SENDER_FIELDS = "id,status,quality_rating,whatsapp_business_manager_messaging_limit"
 TEMPLATE_FIELDS = "name,language,status,category"
@@ -102,7 +102,7 @@ class MetaProvider:
             return read_failure(error)
         return read_answer(response.status_code, response.content, response.headers.get("retry-after"))
 
-    async def _get(self, path: str, params: Mapping[str, str]) -> httpx.Response:
+    async def _get(self, path: str, params: Mapping[str, str]) -> Answer:
         try:
             return await self._transport.get(address(self._base_url, path, params))
         except Exception as error:
