@@ -41,8 +41,8 @@ from carteiro.storage.pool import UNREACHABLE, Pool, transact
 log = structlog.get_logger(__name__)
 
 ProviderFor = Callable[[str], Awaitable[Provider]]
-POLL_MAX_S = 0.25
-"""How long a wait is not looked into at most."""
+POLL_MIN_S, POLL_MAX_S = 0.02, 0.25
+"""How often a wait is looked into."""
 SPARE_S = 0.5
 """Beyond the deadline, for what is written after a call that was answered just in time."""
 RETRY_AFTER_S = 2.0
@@ -198,7 +198,7 @@ class Reminders:
             left_s = ends_s - time.monotonic()
             if wait_s is None or wait_s >= left_s:
                 return Obstacle(reason, wait_s or RETRY_AFTER_S)
-            await asyncio.sleep(min(max(wait_s, 0.0), POLL_MAX_S))
+            await asyncio.sleep(min(max(wait_s, POLL_MIN_S), POLL_MAX_S))
 
     async def _send(self, piece: Slice, provider: Provider) -> Result:
         results: list[Result] = []

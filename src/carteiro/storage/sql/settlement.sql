@@ -91,8 +91,9 @@ WITH due AS MATERIALIZED (
 SELECT count(*)::int FROM moved
 
 -- name: tall_unsettled
+-- A batch of one never gets tall, and there may be many of them.
 SELECT b.id FROM batch b
-WHERE b.settled_at IS NULL
+WHERE b.settled_at IS NULL AND b.total > 1
     AND (SELECT count(*) FROM (SELECT FROM batch_tally t WHERE t.batch_id = b.id LIMIT %(rows)s + 1) few) > %(rows)s
 
 -- name: tall_among
