@@ -28,16 +28,18 @@ SENDING = (BatchState.PROCESSING, BatchState.COMPLETED)
 """Follow-ups go on after their batch's end. Those of a paused one wait."""
 
 
+async def any_wait(station: Station, service_id: str) -> bool:
+    """Whether there are follow-ups that could be claimed now. A look without locks."""
+    async with station.pool.connection() as conn:
+        return await follow_ups.any_claimable(conn, service_id, margin_s=margin(station.settings))
+
+
 async def claim_follow_ups(station: Station, service_id: str, spacing: Spacing, *, has_log: bool) -> Slice | Nothing:
     """Claim follow-ups of one batch, or say that none can be claimed now.
 
     Locks, in this order: the service, pace meters, the batch (FOR KEY SHARE, against which a pause and a cancellation
     stand), follow-ups. Committed before the first byte of a call.
     """
-    margin_s = margin(station.settings)
-    async with station.pool.connection() as conn:
-        if not await follow_ups.any_claimable(conn, service_id, margin_s=margin_s):
-            return Nothing("idle")
     slice_s = slice_length_s(station.settings, has_log=has_log)
 
     async def attempt() -> Slice | Nothing:

@@ -8,8 +8,8 @@ import structlog
 from carteiro.providers.contract import Provider
 from carteiro.services.dispatch.claim import claim_slice
 from carteiro.services.dispatch.clock import monotonic_s
-from carteiro.services.dispatch.follow_up_claim import claim_follow_ups
-from carteiro.services.dispatch.model import Slice
+from carteiro.services.dispatch.follow_up_claim import any_wait, claim_follow_ups
+from carteiro.services.dispatch.model import Nothing, Slice
 from carteiro.services.dispatch.send import send_slice
 from carteiro.services.dispatch.spacing import Spacing
 from carteiro.services.dispatch.station import Station
@@ -32,19 +32,24 @@ async def pump(station: Station, service_id: str, provider: Provider) -> bool:
     begun: set[int] = set()
     """Its claims: what is given back when they are recorded is there to be claimed again."""
     ends_at_s = time.monotonic() + station.settings.pump_s
+    answers_wait = True
     try:
         while not station.stopping.is_set():
             if time.monotonic() >= ends_at_s:
                 return True
-            # Whoever answers waits for us. A slice of follow-ups leaves the batches their turn, in the same calendars.
-            answers = await claim_follow_ups(station, service_id, spacing, has_log=provider.has_log)
+            pieces: list[Slice | Nothing] = []
+            if answers_wait:
+                # Before the batches, and beside them: a slice of follow-ups leaves them their turn.
+                pieces.append(await claim_follow_ups(station, service_id, spacing, has_log=provider.has_log))
             claimed = await claim_slice(station, service_id, spacing, has_log=provider.has_log)
-            for piece in (answers, claimed):
+            for piece in (*pieces, claimed):
                 if isinstance(piece, Slice):
                     begun.add(piece.claim_id)
                     task = asyncio.create_task(_send(station, piece, provider, spacing))
                     sending.add(task)
                     task.add_done_callback(sending.discard)
+            # Looked for in the time until the next claim, whose instant matters.
+            answers_wait = await any_wait(station, service_id)
             if isinstance(claimed, Slice):
                 await _rest(station, _until_last_slot_s(claimed, spacing))
             elif (
