@@ -64,6 +64,8 @@ def test_a_url_button_gets_the_path_of_the_link() -> None:
     given = content(buttons=(Button(ButtonType.QUICK_REPLY, "Não"), button))
     assert extra_of(link_request(), given) == {"buttons": ["AbCdEf"]}
     assert url_suffix("https://chat.whatsapp.com/a/b?c=d#e") == "a/b?c=d"
+    assert url_suffix("https://chat.whatsapp.com?c=d") == "?c=d"
+    assert url_suffix("https://[::1/x") == "x"
     bare = link_request(group_link="https://chat.whatsapp.com/")
     assert codes(bare, given) == [("/group_link", "no-path")]
     assert codes(bare, content()) == []

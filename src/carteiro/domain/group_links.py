@@ -4,11 +4,11 @@ at once, by the request itself.
 The structs are the wire format. The template's body takes two placeholders: {{1}} is the name, {{2}} the link.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from hashlib import sha256
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -21,6 +21,7 @@ from carteiro.domain.templates import ButtonType, HeaderType, Template, forbidde
 
 PLACEHOLDERS = 2
 DELAY_MAX_MS = 365 * 24 * 3600 * 1000
+_PATH = re.compile("[/?]")
 ATTEMPTS = 5
 """Unless the request says otherwise."""
 
@@ -110,8 +111,9 @@ def template_faults(request: Invitation, content: Mapping[str, Any], forbidden: 
 
 def url_suffix(link: str) -> str:
     """What a URL button gets of the link: its path and query without the first slash."""
-    parts = urlsplit(link)
-    return parts.path.removeprefix("/") + (f"?{parts.query}" if parts.query else "")
+    rest = link.partition("://")[2].partition("#")[0]
+    begins = _PATH.search(rest)
+    return rest[begins.start() :].removeprefix("/") if begins else ""
 
 
 def extra_of(request: Invitation, content: Mapping[str, Any]) -> dict[str, Any] | None:
