@@ -34,11 +34,14 @@ from carteiro.settings import Settings
 from carteiro.storage import catalog
 from carteiro.storage.pool import Pool, open_pool
 from carteiro.worker.signals import hear_halts
-from carteiro.worker.supervisor import keep_running, run_jobs, stop_on_signal
+from carteiro.worker.supervisor import end_within, keep_running, run_jobs, stop_on_signal
 from carteiro.worker.sweep import Chores, Sweeper
 from carteiro.worker.tasks import duties
 
 log = structlog.get_logger(__name__)
+
+STOP_MARGIN_S = 4.5
+"""What a worker has beyond its longest call to record what came of it: it is gone within five seconds after that."""
 
 
 class Providers:
@@ -80,7 +83,7 @@ def worker_name() -> str:
 
 async def run_worker(settings: Settings) -> None:
     """Run one worker until SIGTERM or SIGINT. What was claimed is sent or given back, and recorded, before it
-    returns.
+    returns; where Postgres is away the process ends all the same.
     """
     dsn = settings.require_database_url()
     worker_id = worker_name()
@@ -128,8 +131,8 @@ async def run_worker(settings: Settings) -> None:
         try:
             await dispatcher.stopping.wait()
             log.info("worker_stopping", worker_id=worker_id)
-            async with asyncio.timeout(settings.call_timeout_s + 5):
-                await dispatcher.drained()
+            end_within(settings.call_timeout_s + STOP_MARGIN_S)
+            await dispatcher.drained()
         finally:
             for part in reversed(parts):
                 part.cancel()

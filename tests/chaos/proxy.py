@@ -26,10 +26,7 @@ class Proxy:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        assert self._server is not None
-        self._server.close()
-        self.mend(reset=True)
-        await asyncio.gather(*self._lines)
+        await self.refuse()
 
     def cut(self) -> int:
         """From now on no byte passes, in either direction; new connections are taken and hear nothing. How many
@@ -37,6 +34,13 @@ class Proxy:
         """
         self._flowing.clear()
         return len(self._lines)
+
+    async def refuse(self) -> None:
+        """For good: connections are reset, and new ones refused."""
+        assert self._server is not None
+        self._server.close()
+        self.mend(reset=True)
+        await asyncio.gather(*self._lines)
 
     def mend(self, *, reset: bool) -> None:
         """Let bytes pass again: what was on its way arrives late, or, with `reset`, the connections of before are

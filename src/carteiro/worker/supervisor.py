@@ -3,7 +3,10 @@ away.
 """
 
 import asyncio
+import os
 import signal
+import sys
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -19,6 +22,8 @@ log = structlog.get_logger(__name__)
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 5.0
 FETCH_EVERY_S = 1.0
+LEFT = 1
+"""Exit code of a worker that could not finish."""
 CONCURRENCY = 32
 """Jobs at once in one process: a pump each for so many services, and the chores."""
 
@@ -68,6 +73,25 @@ async def run_jobs(dsn: str, worker_id: str) -> None:
 async def _autocommit(conn: AsyncConnection[Any]) -> None:
     """Without it each of Procrastinate's calls costs four round trips."""
     await conn.set_autocommit(True)
+
+
+def end_within(seconds: float) -> None:
+    """However this process comes to its end, it is gone by then.
+
+    While Postgres is away, or the network swallows every byte, the queue's worker, the pools and a cancelled statement
+    all wait for it, some without a limit. What is not recorded by then is left to its lease and the provider's log, as
+    after a kill.
+    """
+
+    def leave() -> None:
+        log.warning("worker_left_at_deadline", seconds=seconds)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(LEFT)
+
+    timer = threading.Timer(seconds, leave)
+    timer.daemon = True
+    timer.start()
 
 
 def stop_on_signal(stopping: asyncio.Event) -> None:
