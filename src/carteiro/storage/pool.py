@@ -18,6 +18,8 @@ from psycopg.errors import (
 from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
+from carteiro.storage.arrays import use_quick_arrays
+
 Connection = AsyncConnection[TupleRow]
 Pool = AsyncConnectionPool[Connection]
 Result = TypeVar("Result")
@@ -77,6 +79,7 @@ async def open_pool(
     pool: Pool = AsyncConnectionPool(
         session_dsn(dsn, application_name, options),
         kwargs={"autocommit": True},
+        configure=use_quick_arrays,
         min_size=min_size,
         max_size=max_size,
         check=check,
