@@ -63,7 +63,8 @@ class Failpoint(Fault):
             if not self.did[point]:
                 yield f"{point} never killed"
         arrived = {call.message_id for call in record.evidence.arrivals}
-        lost = [message for point, _, _, message in lines if point == WRITTEN and message not in arrived]
+        written = {message for point, *_, messages in lines if point == WRITTEN for message in messages.split(",")}
+        lost = sorted(written - arrived)
         if lost:
             yield f"written, and never arrived: {lost}"
 

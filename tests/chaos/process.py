@@ -31,7 +31,7 @@ ON_THE_WIRE_S = 0.005
 """From a request being written to its last byte having left the process; its answer takes several times as long."""
 
 _claim: ContextVar[tuple[int, int] | None] = ContextVar("claim", default=None)
-_message: ContextVar[str | None] = ContextVar("message", default=None)
+_messages: ContextVar[str | None] = ContextVar("messages", default=None)
 _counts: ContextVar[list[bool] | None] = ContextVar("counts", default=None)
 
 
@@ -41,10 +41,10 @@ def name_calls() -> None:
     """
     real_call, real_exchange = send._call, Transport._exchange
 
-    async def call(piece: Any, due: Any, *rest: Any) -> Any:
+    async def call(piece: Any, group: Any, *rest: Any) -> Any:
         _claim.set((piece.claim_id, time.monotonic_ns()))
-        _message.set(message_key(due.outgoing.batch_id, due.outgoing.seq))
-        return await real_call(piece, due, *rest)
+        _messages.set(",".join(message_key(due.outgoing.batch_id, due.outgoing.seq) for due in group))
+        return await real_call(piece, group, *rest)
 
     async def exchange(self: Any, request: Any) -> Any:
         if (claim := _claim.get()) is not None:
@@ -127,13 +127,13 @@ class Failpoint:
 
         async def write(writer: Any, chunk: bytes = b"") -> None:
             await real_write(writer, chunk)
-            if (message := _message.get()) is not None and self.hit(WRITTEN):
-                asyncio.get_running_loop().call_later(ON_THE_WIRE_S, self.die, message)
+            if (messages := _messages.get()) is not None and self.hit(WRITTEN):
+                asyncio.get_running_loop().call_later(ON_THE_WIRE_S, self.die, messages)
 
         async def exchange(transport: Any, request: Any) -> Any:
             response = await real_exchange(transport, request)
-            if (message := _message.get()) is not None and self.hit(READ):
-                self.die(message)
+            if (messages := _messages.get()) is not None and self.hit(READ):
+                self.die(messages)
             return response
 
         http_writer.StreamWriter.write_eof = write  # type: ignore[assignment, method-assign]
