@@ -49,7 +49,7 @@ def test_an_empty_variable_counts_as_unset() -> None:
         ("CARTEIRO_PUBLIC_URL", "http://carteiro.example/"),
         ("CARTEIRO_POOL_MIN_SIZE", "11"),
         ("CARTEIRO_BUCKET_S", "86401"),
-        ("CARTEIRO_CALL_TIMEOUT_S", "61"),
+        ("CARTEIRO_CALL_TIMEOUT_S", "31"),
     ],
 )
 def test_an_unusable_value_is_refused_by_the_name_of_its_variable(variable: str, value: str) -> None:

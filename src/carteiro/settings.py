@@ -71,7 +71,9 @@ class Settings:
     bucket_s: float = _setting(60.0, "length of one bucket of that window")
     call_timeout_s: float = _setting(30.0, "total deadline of one call to a provider")
     lateness_s: float = _setting(0.05, "how late after its slot a call may start; later ones give the slot back")
-    lease_s: float = _setting(60.0, "how long a claim is its worker's without a renewal")
+    lease_s: float = _setting(
+        60.0, "how long a claim is its worker's without a renewal; at least twice the deadline of a call"
+    )
     lease_grace_s: float = _setting(60.0, "leases do not lapse for so long after the database was away", minimum=0)
 
     slice_s: float = _setting(0.25, "how far ahead one claim plans its calls")
@@ -137,7 +139,9 @@ class Settings:
                 raise SettingsError(f"{variable(spec.name)} must be at least {minimum:g}, not {value:g}")
         self._in_order("pool_min_size", "pool_max_size")
         self._in_order("bucket_s", "window_s")
-        self._in_order("call_timeout_s", "lease_s")
+        if self.call_timeout_s * 2 > self.lease_s:
+            # A call starts only under a lease that outlasts it, and one in use has three quarters left at least.
+            raise SettingsError(f"{variable('call_timeout_s')} must not be above half of {variable('lease_s')}")
         self._in_order("call_timeout_s", "reconcile_after_s")
         self._in_order("blackout_first_s", "blackout_longest_s")
         if not _GRAPH_VERSION.fullmatch(self.meta_graph_version):

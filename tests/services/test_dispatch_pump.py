@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from datetime import timedelta
 from itertools import pairwise
 from typing import Any, NoReturn
 
@@ -11,6 +12,7 @@ from structlog.testing import capture_logs
 from carteiro.domain.outcomes import NotSent, Outcome, Outgoing, Throttled
 from carteiro.providers.contract import KeyMissing
 from carteiro.services.dispatch import rows
+from carteiro.services.dispatch.clock import from_us
 from carteiro.services.dispatch.lapse import close_lapsed_claims
 from carteiro.services.dispatch.send import send_slice
 from carteiro.storage.pool import Pool, transact
@@ -184,6 +186,19 @@ async def test_nothing_starts_after_the_lease(pool: Pool) -> None:
         await close_lapsed_claims(pool, station.settings)
         await station.dispatcher.recorder.drained()
     assert set(await counts(pool)) <= {"pending", "unknown"}
+
+
+async def test_a_call_that_the_lease_may_not_outlast_is_not_started(pool: Pool) -> None:
+    await add_account(pool, credits=10, messages_per_second=20)
+    await add_batch(pool, 5)
+    async with running_bench(pool, call_timeout_s=10.0) as station:
+        piece = await station.claimed()
+        leased_until = piece.lease_until
+        for left_s, started in ((9.0, 0), (20.0, len(piece.due))):
+            piece.lease_until = from_us(piece.reading.database_us) + timedelta(seconds=left_s)
+            await send_slice(piece, station.provider, station.station.calls, lambda _piece, _result: None)
+            assert len(station.provider.calls) == started
+        assert leased_until > piece.lease_until
 
 
 async def test_rows_too_late_for_their_slots_are_given_back_and_sent_later(pool: Pool) -> None:

@@ -296,7 +296,7 @@ async def test_a_row_that_cannot_be_recorded_spoils_no_other_and_its_lease_lapse
             "CREATE TRIGGER refuse BEFORE UPDATE ON message FOR EACH ROW WHEN (NEW.seq = 3 AND NEW.status = 'sent')"
             " EXECUTE FUNCTION refuse()"
         )
-    async with running_bench(pool, lease_s=31.0) as station:
+    async with running_bench(pool, lease_s=31.0, call_timeout_s=15.0) as station:
         await station.pump()
         assert await counts(pool) == {"sent": 4, "pending_send": 1}
         lease_until = await value(pool, "SELECT lease_until FROM claim WHERE closed_at IS NULL")

@@ -38,7 +38,8 @@ async def send_slice(piece: Slice, provider: Provider, calls: Calls, note: Note)
     """Send every row at its slot and note what came of it, in the order of the answers. Answers the lag in seconds
     that three of four requests stayed within.
 
-    A row that is too late for its slot, whose lease is over or whose slice was halted is noted as not started.
+    A row that is too late for its slot, whose lease may end before the call does or whose slice was halted is noted as
+    not started.
     """
     most = min(piece.messages_per_request, provider.messages_per_request_max)
     running: set[asyncio.Task[float]] = set()
@@ -95,7 +96,9 @@ async def _call(piece: Slice, group: list[Due], provider: Provider, calls: Calls
     started_s = monotonic_s()
     latest_us = piece.reading.latest_us(started_s)
     lag_s = max(0.0, (latest_us - group[-1].slot_us) / 1e6)
-    if latest_us >= to_us(piece.lease_until) or piece.halted or not calls.may_start():
+    # The lease must outlast the call: one that lapsed on the way would arrive for a message that is nobody's any more.
+    outlasts_us = to_us(piece.lease_until) - round(calls.timeout_s * 1e6)
+    if latest_us >= outlasts_us or piece.halted or not calls.may_start():
         _note_unstarted(piece, group, note, latest_us)
         return lag_s
     oldest_us = latest_us - round(calls.lateness_s * 1e6)
