@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 from carteiro.api.app import create_app
 from carteiro.domain.outcomes import message_key
 from carteiro.providers.registry import parser_of
+from carteiro.services.broadcast import Directory
 from carteiro.services.receive import apply_all
 from carteiro.settings import Settings
 from carteiro.storage.pool import Pool
@@ -24,9 +25,10 @@ OLD, NEW = "old-app-secret", "new-app-secret"
 
 
 @pytest.fixture
-async def http(pool: Pool) -> AsyncIterator[httpx.AsyncClient]:
+async def http(pool: Pool, directory: Directory) -> AsyncIterator[httpx.AsyncClient]:
     settings = Settings(meta_app_secrets=(OLD, NEW), meta_verify_token="let-me-in")
-    transport = httpx.ASGITransport(create_app(settings, pool), raise_app_exceptions=False)  # type: ignore[arg-type]
+    app = create_app(settings, pool, directory)
+    transport = httpx.ASGITransport(app, raise_app_exceptions=False)  # type: ignore[arg-type]
     async with httpx.AsyncClient(transport=transport, base_url="http://carteiro.test") as client:
         yield client
 
