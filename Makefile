@@ -9,10 +9,10 @@ PYTEST := $(BIN)/pytest -n $(PROCESSES) --dist worksteal
 POSTGRES_15 := /usr/lib/postgresql/15/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test test-15 test-plans check docs audit bench chaos
+.PHONY: help setup demo up test test-15 test-plans check docs audit bench bench-check chaos
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## create .venv with the pinned versions of everything
 
@@ -56,8 +56,11 @@ docs: $(STAMP) ## write the generated pages again
 audit: $(STAMP) ## check every promise on the database of CARTEIRO_DATABASE_URL
 	$(BIN)/carteiro audit
 
-bench: $(STAMP) ## measure throughput on this machine (see docs/benchmarks.md)
+bench: $(STAMP) ## measure on this machine, and write docs/benchmarks.md
 	$(BIN)/python -m tests.benchmarks
+
+bench-check: $(STAMP) ## fail, in less than a minute, when dispatch has become slow beside the bare HTTP client
+	$(BIN)/python -m tests.benchmarks.check
 
 chaos: $(STAMP) ## run the matrix of faults under load for MINUTES (30) at least, and write down what came of it
 	$(BIN)/python -m tests.chaos --minutes $(MINUTES)

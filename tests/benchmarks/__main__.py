@@ -3,14 +3,19 @@
 import os
 import platform
 import subprocess
+import sys
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 
-from tests.benchmarks.bed import LATENCY_MS, test_bed
+from tests.benchmarks.bed import LATENCY_MS, Bed, test_bed
+from tests.benchmarks.claims import ROWS, TRANSACTION_ROWS, measure_claims, measure_old_transaction
 from tests.benchmarks.creation import measure_creation
 from tests.benchmarks.dispatch import IN_FLIGHT, MESSAGES, measure_floor, measure_ours
+from tests.benchmarks.idle import measure_idle
 from tests.benchmarks.streaming import SMALL_PER_S, measure_streaming
 
 PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
@@ -18,14 +23,27 @@ TEMPLATE = Path(__file__).parent / "page.md.j2"
 SHOWN = ("server_version", "fsync", "synchronous_commit", "shared_buffers", "max_connections")
 
 
-def main() -> None:
+ENTRIES: dict[str, Callable[[Bed], dict[str, Any]]] = {
+    "creation": lambda bed: {"creation": measure_creation(bed)},
+    "dispatch": lambda bed: {
+        "floors": [measure_floor(bed, processes) for processes in (1, 2)],
+        "rates": [measure_ours(bed, workers) for workers in (1, 2)],
+    },
+    "streaming": lambda bed: {"streaming": measure_streaming(bed), "small_per_s": SMALL_PER_S},
+    "idle": lambda bed: {"idle": measure_idle(bed)},
+    "claims": lambda bed: {"claims": measure_claims(bed), "claim_rows": ROWS},
+    "transaction": lambda bed: {"transaction": measure_old_transaction(bed), "transaction_rows": TRANSACTION_ROWS},
+}
+
+
+def main(names: Sequence[str]) -> None:
+    """`python -m tests.benchmarks [entry ...]`: all of them write the page, some are only shown."""
     with test_bed() as bed:
-        creation = measure_creation(bed)
-        floors = [measure_floor(bed, processes) for processes in (1, 2)]
-        rates = [measure_ours(bed, workers) for workers in (1, 2)]
-        streaming = measure_streaming(bed)
+        measured: dict[str, Any] = {}
+        for name in names or ENTRIES:
+            measured |= ENTRIES[name](bed)
         settings = {name: bed.scalar(f"SHOW {name}") for name in SHOWN}
-    template = Environment(undefined=StrictUndefined).from_string(TEMPLATE.read_text())
+    template = Environment(undefined=StrictUndefined, trim_blocks=True).from_string(TEMPLATE.read_text())
     text = template.render(
         day=f"{datetime.now(UTC):%Y-%m-%d}",
         commit=_commit(),
@@ -35,13 +53,11 @@ def main() -> None:
         latency_ms=f"{LATENCY_MS:g}",
         messages=MESSAGES,
         in_flight=IN_FLIGHT,
-        creation=creation,
-        streaming=streaming,
-        small_per_s=SMALL_PER_S,
-        floors=floors,
-        pairs=list(zip(rates, floors, strict=True)),
+        zip=zip,
+        **measured,
     )
-    PAGE.write_text(text.rstrip() + "\n")
+    if not names:
+        PAGE.write_text(text.rstrip() + "\n")
     print(text)
 
 
@@ -51,4 +67,4 @@ def _commit() -> str:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -23,7 +23,13 @@ from tests.support.processes import ChildProcess, Processes, free_port, running_
 MANAGERS = 10
 START_TIMEOUT_S = 30.0
 API_KEY = "bench-key"
+DATABASE = "bench"
 LATENCY_MS = 20.0
+SETTINGS = {
+    # Only looked at where statements are counted.
+    "shared_preload_libraries": "pg_stat_statements",
+    "pg_stat_statements.track": "none",
+}
 
 
 @dataclass
@@ -99,10 +105,10 @@ def test_bed() -> Iterator[Bed]:
     """A fresh database on a durable cluster (fsync on), a simulator without receipts, and one API process."""
     with tempfile.TemporaryDirectory(prefix="carteiro-bench-") as folder:
         home = reachable_home(Path(folder) / "postgres")
-        with Cluster(home, durable=True) as cluster:
+        with Cluster(home, durable=True, settings=SETTINGS) as cluster:
             with psycopg.connect(cluster.dsn("postgres"), autocommit=True) as conn:
-                conn.execute("CREATE DATABASE bench")
-            dsn = cluster.dsn("bench")
+                conn.execute(f"CREATE DATABASE {DATABASE}".encode())
+            dsn = cluster.dsn(DATABASE)
             migrate(dsn)
             api_port, simulator_port = free_port(), free_port()
             environment = {

@@ -23,35 +23,38 @@ class Rate:
     wal_bytes: float | None = None
 
 
-def measure_floor(bed: Bed, processes: int) -> Rate:
+def measure_floor(bed: Bed, processes: int, *, messages: int = MESSAGES) -> Rate:
     """Bare loops over the same HTTP client: as many processes, `IN_FLIGHT` calls in flight each, nothing stored."""
     bed.simulator("POST", "reset")
-    each = MESSAGES // processes
+    each = messages // processes
     command = [sys.executable, "-m", "tests.benchmarks.floor", bed.simulator_url, API_KEY, str(each), str(IN_FLIGHT)]
     loops = [subprocess.Popen([*command, str(number)], stdout=subprocess.PIPE) for number in range(processes)]
     rates = [json.loads(loop.communicate(timeout=LONGEST_S)[0])["seconds"] for loop in loops]
     return Rate(f"floor, {processes} process(es)", each * processes, each * processes / max(rates))
 
 
-def measure_ours(bed: Bed, workers: int) -> Rate:
-    """The whole path with credits, capacity, pacing and audit on. From the first call at the provider to the last."""
+def measure_ours(bed: Bed, workers: int, *, messages: int = MESSAGES, first: int | None = None) -> Rate:
+    """The whole path with credits, capacity, pacing and audit on. From the first call at the provider to the last.
+
+    `first` numbers the contacts: an equal batch within minutes would be the same one.
+    """
     bed.simulator("POST", "reset")
     bed.start_workers(workers)
     before = _database(bed)
-    batch_id, _ = bed.post_batch(contacts(MESSAGES, first=workers * 1_000_000))
+    batch_id, _ = bed.post_batch(contacts(messages, first=workers * 1_000_000 if first is None else first))
     sent = f"SELECT sum(sent) FROM batch_tally WHERE batch_id = '{batch_id}'"
-    wait_until(lambda: bed.scalar(sent) == MESSAGES, "all messages sent", LONGEST_S)
+    wait_until(lambda: bed.scalar(sent) == messages, "all messages sent", LONGEST_S)
     after = _database(bed)
     bed.stop_workers()
     stats = bed.simulator("GET", "stats")
-    if stats["accepted"] != MESSAGES:
-        raise RuntimeError(f"the simulator accepted {stats['accepted']} of {MESSAGES}")
+    if stats["accepted"] != messages:
+        raise RuntimeError(f"the simulator accepted {stats['accepted']} of {messages}")
     return Rate(
         f"Carteiro, {workers} worker(s)",
-        MESSAGES,
-        MESSAGES / _span_s(bed),
-        commits=(after[0] - before[0]) / MESSAGES,
-        wal_bytes=(after[1] - before[1]) / MESSAGES,
+        messages,
+        messages / _span_s(bed),
+        commits=(after[0] - before[0]) / messages,
+        wal_bytes=(after[1] - before[1]) / messages,
     )
 
 

@@ -116,9 +116,11 @@ class Dispatcher:
         lease_s = self._station.settings.lease_s
         while True:
             await asyncio.sleep(lease_s / 4)
+            if not (in_hand := list(self.claims_in_hand())):
+                continue
             try:
                 async with transact(self._station.pool) as conn:
-                    renewed = await outcomes.renew_leases(conn, self.claims_in_hand(), lease_s=lease_s)
+                    renewed = await outcomes.renew_leases(conn, in_hand, lease_s=lease_s)
             except UNREACHABLE:
                 log.warning("leases_not_renewed")
                 continue
