@@ -214,17 +214,17 @@ class Outgoing:
     seq: int
     sender: str
     """As the provider names it."""
-    to: str
+    to: str = field(repr=False)
     """E.164 digits without the plus."""
     template_name: str
     """The physical name in the sender's business manager."""
     language: str
-    placeholders: tuple[str, ...] = ()
-    header: Mapping[str, str] | None = None
+    placeholders: tuple[str, ...] = field(default=(), repr=False)
+    header: Mapping[str, str] | None = field(default=None, repr=False)
     """{"type": "IMAGE"|"VIDEO"|"DOCUMENT", "mediaUrl": ..., "filename": ...} or {"type": "TEXT", "placeholder":
     ...}.
     """
-    buttons: tuple[Mapping[str, str], ...] = field(default=())
+    buttons: tuple[Mapping[str, str], ...] = field(default=(), repr=False)
     """Those that take a parameter, in template order: {"type": "QUICK_REPLY"|"URL"|"COPY_CODE", "parameter": ...,
     "index": ...}, the last one its place among all buttons of the template, from "0" on.
     """
