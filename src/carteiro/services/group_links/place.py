@@ -20,10 +20,9 @@ from carteiro.domain.group_links import (
 )
 from carteiro.domain.phones import Phone
 from carteiro.domain.requests import OnCapacity
-from carteiro.domain.templates import Category
 from carteiro.services.api_keys import Caller
 from carteiro.services.create import Creation, Key
-from carteiro.services.create.order import Order, read_usable_template
+from carteiro.services.create.order import Order, category_faults, forbidden_terms_of, read_usable_template
 from carteiro.services.create.place import find_under_key, place_order
 from carteiro.settings import Settings
 from carteiro.storage import catalog, group_links, outcomes
@@ -103,11 +102,10 @@ async def read_ground(pool: Pool, settings: Settings, caller: Caller, request: I
         name, language = request.template.name, request.template.language
         template = await read_usable_template(conn, service.id, name, language)
         now = await outcomes.read_clock(conn)
-    forbidden = settings.forbidden_utility_terms if service.category == Category.UTILITY else ()
-    errors = list(template_faults(request, template.content, forbidden))
-    if service.category == Category.UTILITY and template.category == Category.MARKETING:
-        told = "A UTILITY service does not send MARKETING templates."
-        errors.append(FieldError("/template", "template-category", told))
+    errors = [
+        *template_faults(request, template.content, forbidden_terms_of(service, settings)),
+        *category_faults(service, template, "/template"),
+    ]
     if errors:
         raise InvalidRequest(errors=errors)
     return Ground(service, template, now)
