@@ -209,6 +209,23 @@ async def test_what_comes_back_after_the_erasure_is_never_called(pool: Pool) -> 
     assert await violations(pool, lookback=EVERYTHING) == {}
 
 
+async def test_the_providers_id_is_not_kept_when_it_is_told_after_the_erasure(pool: Pool) -> None:
+    """It has the phone inside, and no later erasure would find it by the phone."""
+    await add_account(pool, credits=10, **FAST)
+    batch_id = await add_batch(pool, 2)
+    station = bench(pool)
+    piece = await station.claimed()
+    assert await erase(pool) == Erasure(messages=1, on_their_way=1)
+    await station.record_all(piece, TAKEN)
+    at = await value(pool, "SELECT clock_timestamp()")
+    async with transact(pool) as conn:
+        await merge_facts(conn, batch_id, [Fact(batch_id, 1, FactKind.DELIVERED, at, "wamid.again")])
+    assert await counts(pool, batch_id) == {"delivered": 1, "sent": 1}
+    assert (await row(pool, batch_id))["provider_id"] is None
+    assert (await row(pool, batch_id, 2))["provider_id"] == TAKEN.provider_id
+    assert await value(pool, "SELECT count(*) FROM message_alias WHERE seq = 1") == 0
+
+
 async def test_an_unknown_outcome_is_still_looked_up(pool: Pool) -> None:
     await add_account(pool, credits=10, **FAST)
     batch_id = await add_batch(pool, 1)

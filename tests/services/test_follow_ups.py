@@ -12,6 +12,7 @@ from carteiro.domain.follow_ups import FollowUp, Media, MediaType
 from carteiro.domain.outcomes import (
     Accepted,
     Ambiguous,
+    Fact,
     FactKind,
     Kind,
     NotSent,
@@ -33,6 +34,7 @@ from carteiro.services.reading import read_batch
 from carteiro.services.receive import store_posted
 from carteiro.services.suppression import suppress
 from carteiro.services.withdraw import withdraw_follow_ups
+from carteiro.storage.follow_ups import merge_facts
 from carteiro.storage.pool import Pool, transact
 from tests.support import factories
 from tests.support.answers import answer, apply, inbound, post, report
@@ -241,6 +243,11 @@ async def test_suppressed_and_erased_contacts_are_not_followed_up(pool: Pool) ->
         assert isinstance(gone, Phone)
         await erase_contact(pool, gone, actor="test")
         assert await rows(pool, "provider_id") == [(None,), (None,), (None,)]
+        late = Fact(batch_id, 3, FactKind.SEEN, datetime.now(UTC), "wamid.y", followup=True)
+        async with transact(pool) as conn:
+            await merge_facts(conn, batch_id, [late])
+        assert (await rows(pool, "status, provider_id"))[-1] == ("seen", None)
+        assert await value(pool, "SELECT count(*) FROM message_alias WHERE followup") == 0
         masked = "SELECT array_agg(phone ORDER BY seq) FROM audit.follow_ups WHERE batch_id = %s"
         assert await value(pool, masked, batch_id) == ["***0000", None, None]
 

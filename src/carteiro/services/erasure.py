@@ -27,7 +27,7 @@ class Erasure:
     withdrawn: int = 0
     """Of these, messages that had not left; they are refunded when their batch is settled."""
     on_their_way: int = 0
-    """Of these, messages that may be under way at this moment: no further call will be made."""
+    """Messages and follow-ups that may be under way at this moment: no further call of them will be made."""
     payloads: int = 0
     """Raw receipts and inbound messages from which the person was taken out."""
     waiting: int = 0
@@ -37,8 +37,9 @@ class Erasure:
 async def erase_contact(pool: Pool, phone: Phone, *, actor: str, reason: str | None = None) -> Erasure:
     """Erase a contact from the batches of every account. Safe to repeat; killed anywhere, the repeat goes on.
 
-    One transaction a batch: locks the batch (FOR KEY SHARE), then its message. Raw receipts are looked through page by
-    page, all of them. The suppression list keeps the phone: without it, nobody would know whom not to write to.
+    One transaction a batch: locks the batch (FOR KEY SHARE), its message, what follows that. Raw receipts are looked
+    through page by page, all of them. The suppression list keeps the phone: without it, nobody would know whom not to
+    write to.
     """
     done = Erasure()
     # Again until nothing is found: what was copied into a retry before its parent's turn came is there by now.
@@ -75,7 +76,10 @@ async def _erase_from_batch(conn: Connection, batch_id: UUID, phone: Phone, acto
     if found is None:
         return Erasure()
     seq, status = found
-    done = Erasure(messages=1, on_their_way=int(status in ON_THEIR_WAY))
+    # Before its ids are read: whoever is recording one has committed it, or sees that the contact is gone.
+    following = (await follow_ups.lock(conn, batch_id, [seq])).values()
+    on_their_way = sum(state in ON_THEIR_WAY for state in (status, *(row.status for row in following)))
+    done = Erasure(messages=1, on_their_way=on_their_way)
     done.withdrawn = await erasure.withdraw(conn, batch_id, [seq])
     # A receipt may name the message and not the phone, where the contact hides it.
     words = [

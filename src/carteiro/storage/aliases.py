@@ -31,7 +31,7 @@ class Waiting:
 
 
 async def note(conn: AsyncConnection[Any], batch_id: UUID, ids: Mapping[str, int], *, followup: bool = False) -> None:
-    """Remember the provider's ids (id -> seq) of one batch's messages, or of their follow-ups.
+    """Remember the provider's ids (id -> seq) of one batch's messages, or of their follow-ups; not of erased ones.
 
     The caller holds the messages' locks: two writers of one id never wait for each other.
     """

@@ -1,9 +1,13 @@
 -- Messages by the provider's own id, and receipts that wait for such an id to become known.
 
 -- name: note
+-- Not of a contact who was erased: the id may have the phone inside.
 INSERT INTO message_alias (provider_id, batch_id, seq, followup)
-SELECT provider_id, %(batch_id)s, seq, %(followup)s FROM unnest(%(provider_ids)s::text[], %(seqs)s::int[]) AS t (provider_id, seq)
-ORDER BY provider_id
+SELECT t.provider_id, m.batch_id, m.seq, %(followup)s
+FROM unnest(%(provider_ids)s::text[], %(seqs)s::int[]) AS t (provider_id, seq)
+JOIN message m ON m.batch_id = %(batch_id)s AND m.seq = t.seq
+WHERE m.seq = ANY(%(seqs)s::int[]) AND m.phone_key > 0
+ORDER BY t.provider_id
 ON CONFLICT DO NOTHING
 
 -- name: find

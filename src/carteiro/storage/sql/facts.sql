@@ -16,7 +16,8 @@ WITH told AS (
         least(m.failed_at, t.failed_at) AS failed_at,
         least(m.assumed_at, t.assumed_at) AS assumed_at,
         least(m.gave_up_at, t.gave_up_at) AS gave_up_at,
-        least(m.provider_id COLLATE "C", t.provider_id COLLATE "C") COLLATE "default" AS provider_id,
+        -- It may have the phone inside: of a contact who was erased it is not kept again.
+        CASE WHEN m.phone_key > 0 THEN least(m.provider_id COLLATE "C", t.provider_id COLLATE "C") COLLATE "default" END AS provider_id,
         CASE
             WHEN m.failed_at < t.failed_at THEN m.code
             WHEN t.failed_at IS NOT NULL AND (m.failed_at IS NULL OR t.failed_at < m.failed_at) THEN t.code

@@ -152,11 +152,11 @@ ORDER BY f.seq
 FOR UPDATE OF f
 
 -- name: put_known
--- Of rows that the caller has locked in these states.
+-- Of rows that the caller has locked in these states. The provider's own id may have the phone inside: not of a contact who was erased.
 UPDATE follow_up f SET
     status = coalesce(e.target, f.status), event = CASE WHEN e.target <> f.status THEN t.event ELSE f.event END,
     sent_at = t.sent_at, delivered_at = t.delivered_at, seen_at = t.seen_at, failed_at = t.failed_at, gave_up_at = t.gave_up_at,
-    provider_id = t.provider_id, code = t.code
+    provider_id = (SELECT t.provider_id FROM message m WHERE m.batch_id = f.batch_id AND m.seq = f.seq AND m.phone_key > 0), code = t.code
 FROM unnest(
         %(seqs)s::int[], %(statuses)s::text[], %(events)s::text[], %(sent)s::timestamptz[], %(delivered)s::timestamptz[],
         %(seen)s::timestamptz[], %(failed)s::timestamptz[], %(gave_up)s::timestamptz[], %(provider_ids)s::text[], %(codes)s::text[]
