@@ -18,11 +18,15 @@ async def test_a_taken_payload_is_skipped_by_others_until_it_is_let_go(pool: Poo
         for body in (b"1", b"2", b"3"):
             await receipts.store_payload(conn, "infobip", TOKEN, body)
     async with transact(pool) as first:
-        assert [payload.body for payload in await receipts.take_payloads(first, limit=2)] == [b"1", b"2"]
+        assert [payload.body for payload in await receipts.take_payloads(first, limit=2, bytes_max=99)] == [b"1", b"2"]
         async with transact(pool) as second:
-            assert [payload.body for payload in await receipts.take_payloads(second, limit=9)] == [b"3"]
+            assert [payload.body for payload in await receipts.take_payloads(second, limit=9, bytes_max=99)] == [b"3"]
     async with transact(pool) as third:
-        assert len(await receipts.take_payloads(third, limit=9)) == 3
+        assert len(await receipts.take_payloads(third, limit=9, bytes_max=99)) == 3
+    for most, taken in ((1, 1), (2, 2), (3, 3)):
+        # Not counted by number alone: a body may have a thousand items, and what is taken is read in one transaction.
+        async with transact(pool) as third:
+            assert len(await receipts.take_payloads(third, limit=9, bytes_max=most)) == taken
 
 
 async def test_messages_are_read_with_all_that_is_known_of_them(conn: Connection) -> None:
@@ -46,7 +50,7 @@ async def test_batches_that_do_not_exist_are_left_out(conn: Connection) -> None:
 async def test_the_record_of_items_is_append_only(conn: Connection) -> None:
     await add_service(conn)
     await receipts.store_payload(conn, "infobip", TOKEN, b"")
-    (payload,) = await receipts.take_payloads(conn, limit=1)
+    (payload,) = await receipts.take_payloads(conn, limit=1, bytes_max=99)
     row = Receipt(payload, Result.APPLIED, FactKind.SENT, at=SENT_AT - timedelta(days=1))
     await receipts.record_receipts(conn, [row, Receipt(payload, Result.MALFORMED, "item", detail="x")])
     await receipts.record_receipts(conn, [])

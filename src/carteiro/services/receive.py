@@ -35,6 +35,10 @@ NO_STOP_WORDS = StopWords()
 DAY_S = 86_400.0
 ALIAS_WAIT_S = 3600.0
 """How long a receipt waits for its message to become known (the sweep looks by the same time)."""
+BYTES_AT_ONCE = 4 * 2**20
+"""Of bodies that one transaction merges, or little more: about ten thousand facts. Postgres ends one in which we think
+for too long between two statements (`IDLE_TRANSACTION_S`), and would do so each time.
+"""
 DETAIL_MAX = 200
 """Characters of foreign text that a row keeps; the whole body is kept beside it."""
 
@@ -60,6 +64,7 @@ async def apply_payloads(
     limit: int = 200,
 ) -> int:
     """Merge up to `limit` waiting payloads, oldest first, in one transaction; how many were taken. 0: none is left.
+    Large ones are taken in smaller numbers.
 
     With them goes what had waited for its message to become known. `parser_of` gives the reader of a provider's bodies,
     or raises LookupError. What a contact writes within `window_s` of a message counts as its answer. Any number of
@@ -71,7 +76,7 @@ async def apply_payloads(
 
     async def attempt() -> tuple[int, set[UUID], set[str]]:
         async with transact(pool) as conn:
-            payloads = await receipts.take_payloads(conn, limit=limit)
+            payloads = await receipts.take_payloads(conn, limit=limit, bytes_max=BYTES_AT_ONCE)
             waiting = await aliases.take_waiting(conn, wait_s=ALIAS_WAIT_S, limit=limit)
             if not payloads and not waiting:
                 return 0, set(), set()

@@ -88,9 +88,11 @@ async def read_numbers(conn: AsyncConnection[Any], numbers: Sequence[str]) -> di
     return dict(await cursor.fetchall())
 
 
-async def take_payloads(conn: AsyncConnection[Any], *, limit: int) -> list[Payload]:
-    """The oldest payloads of the inbox, locked; those locked by others are left out."""
-    cursor = await conn.execute(SQL.take_payloads, {"limit": limit})
+async def take_payloads(conn: AsyncConnection[Any], *, limit: int, bytes_max: int) -> list[Payload]:
+    """The oldest payloads of the inbox, locked; those locked by others are left out. `bytes_max` of them together,
+    or the one that exceeds it.
+    """
+    cursor = await conn.execute(SQL.take_payloads, {"limit": limit, "bytes_max": bytes_max})
     return [Payload(*row) for row in await cursor.fetchall()]
 
 

@@ -23,16 +23,21 @@ WHERE s.provider_ref = ANY(%(numbers)s::text[])
 GROUP BY s.provider_ref
 
 -- name: take_payloads
--- Oldest first; what another applier has taken is skipped. The time leads to the payload's partition.
+-- Oldest first, no more than fits into memory and into one transaction; one at least. What another applier has taken is skipped. The
+-- time leads to the payload's partition.
 WITH taken AS MATERIALIZED (
     SELECT payload_id, received_at FROM receipt_inbox ORDER BY payload_id LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+), found AS (
+    SELECT p.*, sum(octet_length(p.body)) OVER (ORDER BY p.id) - octet_length(p.body) AS bytes_before
+    FROM taken t
+    CROSS JOIN LATERAL (
+        SELECT * FROM receipt_payload p WHERE p.received_at = t.received_at AND p.id = t.payload_id LIMIT 1
+    ) p
 )
 SELECT p.id, p.received_at, coalesce(p.provider, s.provider), s.account_id, p.body
-FROM taken t
-CROSS JOIN LATERAL (
-    SELECT * FROM receipt_payload p WHERE p.received_at = t.received_at AND p.id = t.payload_id LIMIT 1
-) p
+FROM found p
 LEFT JOIN service s ON s.id = p.service_id
+WHERE p.bytes_before < %(bytes_max)s
 ORDER BY p.id
 
 -- name: share_batches
