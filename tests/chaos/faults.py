@@ -13,9 +13,11 @@ import psycopg
 
 from tests.chaos import clock
 from tests.chaos.book import LAPSED
+from tests.chaos.door_judge import summary
 from tests.chaos.fault import Fault, Record
 from tests.chaos.rig import Moment, Rig, to_ns
 from tests.chaos.steps import WORKER
+from tests.chaos.world import World
 from tests.support.processes import ChildProcess
 from tests.support.waiting import until
 
@@ -37,6 +39,22 @@ class Nothing(Fault):
 
     async def strike(self, rig: Rig) -> None:
         self.did["seconds"] += 1
+
+
+class Doors(Fault):
+    name = "doors"
+    does = "broadcasts, group links and reminders beside the batches, batches by Meta, and contacts who answer"
+    world = World(doors=True, messages_per_s=25.0)
+    every_s = (1.0, 1.0)
+
+    async def strike(self, rig: Rig) -> None:
+        """It is a kind of load, and breaks nothing."""
+
+    def judge(self, record: Record) -> Iterable[str]:
+        self.did = summary(record.book)
+        for what in ("broadcasts", "group links", "reminders", "follow-ups"):
+            if not self.did[what]:
+                yield f"there were no {what}"
 
 
 class Kill(Fault):

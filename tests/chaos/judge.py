@@ -5,7 +5,7 @@ record and the tables, and shares no code with the engine.
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
@@ -16,6 +16,7 @@ from carteiro.services import audit
 from carteiro.storage.pool import open_pool
 from tests.chaos import legal
 from tests.chaos.book import Book
+from tests.chaos.door_judge import judge_doors, nobody_told_of
 from tests.chaos.fault import Record
 from tests.chaos.load import Loader
 from tests.chaos.rig import Rig
@@ -25,6 +26,7 @@ from tests.support.evidence import Arrival, Evidence
 
 REACHED = ("sent", "delivered", "seen")
 """What the row of a message says that the provider took."""
+OUTCOME_UNKNOWN = "OUTCOME_UNKNOWN"
 REPORTED_FAILED = 4
 """The status under which the simulator reports that a message that it took was not delivered."""
 THAW_S = 1.0
@@ -71,6 +73,8 @@ async def judge(rig: Rig, loader: Loader, *, may_be_blind: bool) -> tuple[Verdic
     findings += _money(book)
     findings += _meters(book)
     findings += _halts(judged, rig.steering.halts)
+    if loader.doors is not None:
+        findings += judge_doors(loader.doors, judged, book)
     verdict = Verdict(
         findings=findings,
         batches=len(book.batches),
@@ -120,25 +124,30 @@ def _calls(evidence: Evidence, book: Book) -> Iterable[str]:
             for call in evidence.without_row(book.histories)
         ],
     )
+    rows = book.rows
     lost = [
-        (call.message_id, book.messages[call.message_id]["status"] if call.message_id in book.messages else None)
+        (call.message_id, rows[call.message_id]["status"] if call.message_id in rows else None)
         for call in evidence.accepted.arrivals
-        if call.message_id not in book.messages or not _says_so(book.messages[call.message_id]["status"], call)
+        if call.message_id not in rows or not _says_so(rows[call.message_id], call, book)
     ]
     yield from _listed("accepted, and its row does not say so", lost)
     wrong = [
         call.message_id
         for call in evidence.arrivals
-        if call.message_id in book.messages and book.messages[call.message_id]["address"] != call.to
+        if call.message_id in rows and rows[call.message_id]["address"] != call.to
     ]
     yield from _listed("called under the id of another contact", wrong)
     accepted = {call.message_id for call in evidence.accepted.arrivals}
-    never = [key for key, row in book.messages.items() if row["status"] in REACHED and key not in accepted]
+    never = [key for key, row in rows.items() if row["status"] in REACHED and key not in accepted]
     yield from _listed("said to have been sent, and the provider never took it", never)
 
 
-def _says_so(status: str, call: Arrival) -> bool:
-    return status in REACHED or (status == "failed" and call.status_id == REPORTED_FAILED)
+def _says_so(row: Mapping[str, Any], call: Arrival, book: Book) -> bool:
+    """Taken, or reported to have failed; or given up for all to see, where no log tells and no report came."""
+    if row["status"] in REACHED:
+        return True
+    given_up = row.get("code") == OUTCOME_UNKNOWN and book.is_final(call.message_id)
+    return row["status"] == "failed" and (call.status_id == REPORTED_FAILED or given_up)
 
 
 def _sights(evidence: Evidence, *, may_be_blind: bool) -> Iterable[str]:
@@ -174,7 +183,8 @@ def _fullness(evidence: Evidence, book: Book, world: World) -> list[tuple[str, i
     sender_limits = {
         sender: world.sender_limits[manager] for sender, manager in manager_of.items() if manager in world.sender_limits
     }
-    accepted = evidence.accepted
+    # What follows an answer takes no daily capacity.
+    accepted = evidence.accepted.where(lambda call: bool(call.template))
     return [
         *accepted.fullest(world.window_s, world.manager_limits, lambda call: manager_of[call.sender]),
         *accepted.fullest(world.window_s, sender_limits, lambda call: call.sender),
@@ -192,7 +202,10 @@ def _rows(loader: Loader, book: Book) -> Iterable[str]:
     for batch_id, request in accepted.items():
         if phones.get(batch_id) != request.phones or counted[batch_id] != len(request.phones):
             yield f"batch {batch_id} was posted with {len(request.phones)} contacts and has {counted[batch_id]} rows"
-    yield from _listed("batches that nobody was told of", [str(one) for one in book.batches.keys() - accepted.keys()])
+    strange = book.batches.keys() - accepted.keys()
+    if loader.doors is not None:
+        strange = nobody_told_of(loader.doors, strange, book)
+    yield from _listed("batches that nobody was told of", [str(one) for one in strange])
     yield from _listed("posts without an answer", [one.key for one in loader.posted if one.status is None])
     refused = Counter(
         request.status
@@ -237,7 +250,8 @@ def _money(book: Book) -> Iterable[str]:
     spent: Counter[UUID] = Counter()
     for row in book.messages.values():
         rule = book.batches[row["batch_id"]]["charge_rule"]
-        costs = row["status"] in ("delivered", "seen") or (rule == "full" and row["status"] == "failed")
+        reached = row["status"] in ("delivered", "seen")
+        costs = rule != "free" and (reached or (rule == "full" and row["status"] == "failed"))
         spent[row["batch_id"]] += row["charged"] if row["charged"] is not None else costs
     charged = held = 0
     for batch_id, row in book.batches.items():

@@ -41,3 +41,8 @@ MESSAGE = {
     ("failed", "seen"),
     ("failed", "sent"),
 }
+
+NEVER_AGAIN = MESSAGE - {("unknown", "pending"), ("unknown", "unsent")}
+"""Of what is not sent again when nobody knows whether it left, whatever a log says: follow-ups. Of messages by Meta,
+which keeps no log, as well.
+"""

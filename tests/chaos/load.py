@@ -7,13 +7,15 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from tests.chaos.doors import Doors
 from tests.chaos.rig import Rig
-from tests.chaos.world import SERVICES
 from tests.support import factories
 
 POSTS_AT_ONCE = 6
 REPEATED = 0.1
 """Part of the posts that are sent a second time although the first was answered."""
+FOLLOWED_UP = 0.5
+"""Part of the batches that follow up answers, where all doors are open."""
 RECENT = 12
 """So many of the latest batches are steered."""
 
@@ -52,6 +54,7 @@ class Loader:
         self._sizes = random.Random(f"{self.seed}-sizes")
         self._choices = random.Random(f"{self.seed}-choices")
         self._next_phone = 0
+        self.doors = Doors(self.rig, self.seed) if self.rig.world.doors else None
 
     async def run(self) -> None:
         """Until `stop`; what was posted by then is repeated until it is answered."""
@@ -60,6 +63,8 @@ class Loader:
         async with asyncio.TaskGroup() as tasks:
             if world.orders_every_s is not None:
                 tasks.create_task(steering.run(self._recent, world.orders_every_s, world.cancels))
+            if self.doors is not None:
+                tasks.create_task(self.doors.run(self._followed))
             while not steering.stopping.is_set():
                 request = self._draw()
                 await gate.acquire()
@@ -70,15 +75,19 @@ class Loader:
     def stop(self) -> None:
         self.rig.steering.stopping.set()
 
+    def _followed(self) -> set[str]:
+        return {each.batch_id.hex for each in self.posted if each.batch_id is not None and "follow_up" in each.body}
+
     def _recent(self) -> set[UUID]:
-        return {request.batch_id for request in self.posted[-RECENT:] if request.batch_id is not None}
+        recent = {request.batch_id for request in self.posted[-RECENT:] if request.batch_id is not None}
+        return recent if self.doors is None else recent | self.doors.recent_broadcasts()
 
     def _draw(self) -> Posted:
         """A batch of a random size and kind, of contacts that no other has."""
         draw = self._sizes
         n = draw.choice(self.rig.world.sizes)
         options: dict[str, Any] = {"on_capacity": "spill"} if self.rig.world.plain else self._draw_options()
-        body = factories.batch_body(n, start=self._next_phone, service=draw.choice(list(SERVICES)), **options)
+        body = factories.batch_body(n, start=self._next_phone, service=draw.choice(self.rig.world.services), **options)
         self._next_phone += n
         request = Posted(f"{self.seed}-{len(self.posted)}", body)
         self.posted.append(request)
@@ -97,6 +106,8 @@ class Loader:
             options["expires_at"] = (starts_at + timedelta(seconds=draw.uniform(2, 15))).isoformat()
         if draw.random() < 0.4:
             options["callback_url"] = self.rig.simulator.callback_url
+        if self.rig.world.doors and draw.random() < FOLLOWED_UP:
+            options["follow_up"] = {"text": "Here are the details."}
         return options
 
     async def _post(self, request: Posted) -> None:

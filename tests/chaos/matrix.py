@@ -7,6 +7,7 @@ from tests.chaos.fault import Fault
 from tests.chaos.faults import (
     Clocks,
     Cut,
+    Doors,
     Freeze,
     Kill,
     Nothing,
@@ -39,14 +40,17 @@ _SINGLE: list[type[Fault]] = [
     Clocks,
 ]
 
-_ALL: list[type[Fault]] = [*_SINGLE, *FAILPOINTS, *TRIALS]
+_ALL: list[type[Fault]] = [*_SINGLE, Doors, *FAILPOINTS, *TRIALS]
 FAULTS: dict[str, type[Fault]] = {fault.name: fault for fault in _ALL}
+
+DOORS = [Doors.name, *(f"{Doors.name}+{name}" for name in ("kill", "resets", "postgres-restart"))]
 
 TOGETHER = ["kill+freeze+truncate+errors", "terminate+resets+truncate", "cut+silence", "halts+terminate"]
 
 MATRIX: list[str] = [
     *(fault.name for fault in _SINGLE),
     *TOGETHER,
+    *DOORS,
     *(f"{fail.name}+{fail.step.along}" if fail.step.along else fail.name for fail in FAILPOINTS),
     *(trial.name for trial in TRIALS),
 ]

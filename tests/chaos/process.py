@@ -39,21 +39,23 @@ def name_calls() -> None:
     """`carteiro claim/<id> asked/<instant> at/<instant>`: when it was asked whether the call may start, which is the
     last check, and when it started; in nanoseconds of the monotonic clock.
     """
-    real_call, real_exchange = send._call, Transport._exchange
+    real_call, real_post = send._call, Transport.post
 
     async def call(piece: Any, group: Any, *rest: Any) -> Any:
         _claim.set((piece.claim_id, time.monotonic_ns()))
         _messages.set(",".join(message_key(due.outgoing.batch_id, due.outgoing.seq) for due in group))
         return await real_call(piece, group, *rest)
 
-    async def exchange(self: Any, request: Any) -> Any:
+    async def post(self: Any, url: Any, body: bytes) -> Any:
         if (claim := _claim.get()) is not None:
             claim_id, asked_ns = claim
-            request.headers["User-Agent"] = f"carteiro claim/{claim_id} asked/{asked_ns} at/{time.monotonic_ns()}"
-        return await real_exchange(self, request)
+            caller = f"carteiro claim/{claim_id} asked/{asked_ns} at/{time.monotonic_ns()}"
+            # Read before anything is waited for: no other call sees them.
+            self._headers = self._headers | {"User-Agent": caller}
+        return await real_post(self, url, body)
 
     send._call = call  # type: ignore[assignment]
-    Transport._exchange = exchange  # type: ignore[method-assign]
+    Transport.post = post  # type: ignore[method-assign]
 
 
 class Failpoint:
@@ -123,21 +125,21 @@ class Failpoint:
         receipts.store_payload = store  # type: ignore[assignment]
 
     def wrap_call(self) -> None:
-        real_write, real_exchange = http_writer.StreamWriter.write_eof, Transport._exchange
+        real_write, real_post = http_writer.StreamWriter.write_eof, Transport.post
 
         async def write(writer: Any, chunk: bytes = b"") -> None:
             await real_write(writer, chunk)
             if (messages := _messages.get()) is not None and self.hit(WRITTEN):
                 asyncio.get_running_loop().call_later(ON_THE_WIRE_S, self.die, messages)
 
-        async def exchange(transport: Any, request: Any) -> Any:
-            response = await real_exchange(transport, request)
+        async def post(transport: Any, url: Any, body: bytes) -> Any:
+            response = await real_post(transport, url, body)
             if (messages := _messages.get()) is not None and self.hit(READ):
                 self.die(messages)
             return response
 
         http_writer.StreamWriter.write_eof = write  # type: ignore[assignment, method-assign]
-        Transport._exchange = exchange  # type: ignore[assignment, method-assign]
+        Transport.post = post  # type: ignore[assignment, method-assign]
 
 
 def arm(order: str) -> None:

@@ -22,6 +22,7 @@ from tests.chaos.steps import SERVE, WORKER
 from tests.chaos.world import ACCOUNT, CREDITS, JITTER_MS, LATENCY_MS, World
 from tests.support import factories
 from tests.support.databases import chosen_binaries
+from tests.support.directories import LEADER, load_directory
 from tests.support.processes import ChildProcess, free_port, running_processes
 from tests.support.stack import Simulator
 from tests.support.waiting import until
@@ -123,8 +124,11 @@ async def running_rig(
         simulator = Simulator(f"http://127.0.0.1:{simulator_port}")
         stack.push_async_callback(simulator.http.aclose)
         told = ["--port", str(simulator_port), "--seed", str(seed % 2**31), "--witness-dsn", dsn]
+        if world.doors:
+            told += ["--meta-webhook-url", f"{urls[0]}/webhooks/whatsapp-status"]
+            load_directory(dsn)
         simulated = processes.start("simulator", *told, *SIMULATOR, *REPORTS)
-        key = await _set_up(dsn, world.catalog(simulator.url))
+        key = await _set_up(dsn, world.catalog(simulator.url), LEADER if world.doors else None)
         apis = [
             processes.start(
                 SERVE, module=LAUNCHER, environment={"CARTEIRO_PORT": str(port), **environments(SERVE, place)}
@@ -166,12 +170,12 @@ def _through(cluster: Cluster, proxy: Proxy) -> str:
     return cluster.tcp_dsn().replace(f":{cluster.port}/", f":{proxy.port}/")
 
 
-async def _set_up(dsn: str, catalog: str) -> str:
+async def _set_up(dsn: str, catalog: str, owner: str | None) -> str:
     """Catalog and credits; an API key."""
     async with open_pool(dsn, min_size=1, max_size=2, application_name="rig") as pool:
         await apply_catalog(pool, catalog)
         await grant_credits(pool, ACCOUNT, CREDITS, cause="rig", actor="rig")
-        return await factories.add_key(pool)
+        return await factories.add_key(pool, owner=owner)
 
 
 def to_ns(at: datetime) -> int:

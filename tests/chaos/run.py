@@ -21,7 +21,8 @@ LEFT = (
     "SELECT (SELECT count(*) FROM batch WHERE status <> 'draft' AND settled_at IS NULL)"
     " + (SELECT count(*) FROM claim WHERE closed_at IS NULL)"
     " + (SELECT count(*) FROM callback WHERE delivered_at IS NULL AND gave_up_at IS NULL)"
-    " + (SELECT count(*) FROM receipt_inbox) AS n"
+    " + (SELECT count(*) FROM receipt_inbox)"
+    " + (SELECT count(*) FROM follow_up WHERE status IN ('pending', 'pending_send', 'unknown')) AS n"
 )
 """What is still to come to its end."""
 

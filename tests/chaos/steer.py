@@ -89,11 +89,15 @@ class Steering:
 
     async def ask(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> httpx.Response | None:
         """POST to either API. None: no answer, or one that says to try again."""
+        answer = await self.post(path, body, headers)
+        return None if answer is None or answer.status_code >= 500 else answer
+
+    async def post(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str]) -> httpx.Response | None:
+        """POST to either API, once. None: no answer."""
         try:
-            answer = await self.random.choice(self._clients).post(path, json=body, headers=headers)
+            return await self.random.choice(self._clients).post(path, json=body, headers=headers)
         except httpx.TransportError:
             return None
-        return None if answer.status_code >= 500 else answer
 
     async def rest(self, seconds: float) -> None:
         """Wait, but not longer than until the load ends."""

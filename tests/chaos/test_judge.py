@@ -9,8 +9,9 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from tests.chaos import judge
+from tests.chaos import door_judge, judge
 from tests.chaos.book import LAPSED, Book
+from tests.chaos.doors import Asked, Doors
 from tests.chaos.failpoints import FAILPOINTS
 from tests.chaos.fault import Record
 from tests.chaos.faults import Freeze, PostgresRestart
@@ -78,6 +79,8 @@ def book(
                 }
                 for (at_s, event, to_status), from_status in zip(told, froms, strict=False)
             ],
+            "follow_ups": [],
+            "follow_up_events": [],
             "batch_events": [
                 {"event": "created", "from_status": None, "to_status": "draft"},
                 {"event": "opened", "from_status": "draft", "to_status": "pending"},
@@ -200,6 +203,75 @@ def test_callbacks_are_held_against_the_settlement() -> None:
     assert "was not told" in next(iter(judge._callbacks([], settled)))
     assert "not so" in next(iter(judge._callbacks([post(0)], settled)))
     assert "two ids" in next(iter(judge._callbacks([post(1), post(1, "w2")], settled)))
+
+
+META = {"provider": "meta", "door": "broadcast"}
+
+
+def at_doors(*, batch: dict[str, Any] | None = None, follow_ups: dict[int, str] | None = None, **fields: Any) -> Book:
+    found = book(**fields)
+    found.batches[BATCH].update(META if batch is None else batch)
+    found.follow_ups = {f"{BATCH.hex}-{seq}f": {"status": of, "code": None} for seq, of in (follow_ups or {}).items()}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("first", "told"),
+    [
+        ({"answer": "200"}, True),
+        ({"answer": "reset", "accepted": False}, True),
+        ({"answer": "EC_131000", "accepted": False}, True),
+        ({"answer": "EC_130429", "accepted": False}, False),
+    ],
+)
+def test_a_second_call_where_the_first_may_have_left_is_told(first: dict[str, Any], told: bool) -> None:
+    both = Evidence([call(**first), call(after_s=1.5)])
+    assert bool(list(door_judge.called_again(both, at_doors()))) == told
+    assert not list(door_judge.called_again(both, at_doors(batch={"provider": "infobip", "door": "batch"})))
+    assert (
+        bool(list(door_judge.called_again(both, at_doors(batch={"provider": "infobip", "door": "reminder"})))) == told
+    )
+
+
+def test_an_unknown_message_by_meta_that_was_sent_back_is_told() -> None:
+    back = [(2.0, "lost", "unknown"), (3.0, "absent", "pending")]
+    assert "moved back" in next(iter(door_judge.sent_back(at_doors(events=back, batch=META))))
+    assert not list(door_judge.sent_back(at_doors(events=back, batch={"provider": "infobip"})))
+
+
+def test_what_was_given_up_may_have_been_taken_where_no_log_tells() -> None:
+    given_up = at_doors(statuses={1: "failed"})
+    given_up.messages[f"{BATCH.hex}-1"]["code"] = judge.OUTCOME_UNKNOWN
+    assert told(call(), of=given_up) == ""
+    given_up.batches[BATCH].update({"provider": "infobip", "door": "batch"})
+    assert "its row does not say so" in told(call(), of=given_up)
+
+
+def test_follow_ups_are_for_those_who_answered() -> None:
+    nothing, answer = Evidence([]), f"{BATCH.hex}-1"
+    assert not list(door_judge.follow_ups({answer}, nothing, at_doors(follow_ups={1: "delivered"})))
+    assert "nobody answered" in next(iter(door_judge.follow_ups(set(), nothing, at_doors(follow_ups={1: "sent"}))))
+    assert "without a follow-up" in next(iter(door_judge.follow_ups({answer}, nothing, at_doors())))
+    assert "without an outcome" in next(
+        iter(door_judge.follow_ups({answer}, nothing, at_doors(follow_ups={1: "unknown"})))
+    )
+
+
+def test_a_reminder_is_what_was_told_of_it() -> None:
+    def findings(asked: Asked, *calls: Arrival, status: str = "delivered") -> str:
+        doors = Doors(_Rig(), 1)  # type: ignore[arg-type]
+        doors.asked.append(asked)
+        return "\n".join(door_judge.references(doors, Evidence(calls), at_doors(statuses={1: status})))
+
+    def reminder(**fields: Any) -> Asked:
+        return Asked("reminder", "r", {"phone": "+1"}, ended=True, **fields)
+
+    assert findings(reminder(sent=[BATCH]), call()) == ""
+    assert "never taken" in findings(reminder(sent=[BATCH]))
+    assert findings(reminder(unsent=[BATCH]), status="unsent") == ""
+    assert "it is not so" in findings(reminder(unsent=[BATCH]), call())
+    assert "more than one" in findings(reminder(), call(), call(after_s=1.5))
+    assert "without an answer" in findings(Asked("reminder", "r", {"phone": "+1"}))
 
 
 class _Rig:

@@ -4,17 +4,35 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from carteiro.cli.stack import DIRECTORY_SCHEMA
 from tests.support import factories
 from tests.support.stack import SHORT, window
 
 ACCOUNT = factories.ACCOUNT
 SERVICES = {"acme-utility": "sent_only", "acme-full": "full"}
 """One for each charge rule."""
+META_SERVICE = "acme-meta"
+DOOR_SERVICES: dict[str, dict[str, Any]] = {
+    META_SERVICE: {"provider": "meta", "charge_rule": "sent_only"},
+    "acme-broadcasts": {"provider": "meta", "kind": "broadcast", "charge_rule": "free"},
+    "acme-links": {"provider": "infobip", "kind": "group_link", "flow": "personal", "charge_rule": "free"},
+    "acme-links-meta": {"provider": "meta", "kind": "group_link", "flow": "business", "charge_rule": "free"},
+}
+"""Beside these, where all doors are open: bulk by Meta, and the free ones."""
 MANAGERS = ("acme-bm1", "acme-bm2", "acme-bm3", "acme-bm4")
 SENDERS_EACH = 2
 CREDITS = 100_000
 
 LATENCY_MS, JITTER_MS = 30, 30
+
+DOOR_SETTINGS = {
+    "CARTEIRO_DIRECTORY_SCHEMA": DIRECTORY_SCHEMA,
+    "CARTEIRO_META_APP_SECRETS": "simulated-app-secret",
+    "CARTEIRO_UNKNOWN_GIVE_UP_AFTER_S": "20",
+    "CARTEIRO_GROUP_LINK_RETRY_BASE_S": "0.5",
+    "CARTEIRO_REMINDER_DEADLINE_S": "2",
+}
+"""An unknown outcome is given up after any report of it has come."""
 
 
 def _limits() -> dict[str, int]:
@@ -44,6 +62,8 @@ class World:
     messages_per_s: float = 45.0
     """What clients post."""
     sizes: tuple[int, ...] = (1, 3, 10, 25, 25, 60, 60, 120)
+    doors: bool = False
+    """Broadcasts, group links and reminders beside the batches; batches by Meta, and some that follow up answers."""
     plain: bool = False
     """Batches that may spill and have no other option."""
     orders_every_s: tuple[float, float] | None = (0.2, 1.0)
@@ -62,7 +82,13 @@ class World:
             "CARTEIRO_BLACKOUT_LONGEST_S": "4",
             "CARTEIRO_ASSUME_DELIVERED_AFTER_S": "30",
             "CARTEIRO_CALLBACK_TIMEOUT_S": "1",
+            **(DOOR_SETTINGS if self.doors else {}),
         }
+
+    @property
+    def services(self) -> list[str]:
+        """Those that batches are posted for."""
+        return [*SERVICES, META_SERVICE] if self.doors else list(SERVICES)
 
     @property
     def total_rate_per_s(self) -> int:
@@ -75,13 +101,17 @@ class World:
         fields = {**factories.SERVICE_FIELDS, "base_url": base_url, "messages_per_second": self.rate_per_s}
         for service, rule in SERVICES.items():
             tables.append(_table("service", id=service, account=ACCOUNT, charge_rule=rule, **fields))
+        for service, own_fields in DOOR_SERVICES.items() if self.doors else ():
+            tables.append(_table("service", **{**fields, "id": service, "account": ACCOUNT, **own_fields}))
         for number, manager in enumerate(MANAGERS, 1):
             limit = self.manager_limits.get(manager)
             tables.append(_table("business_manager", id=manager, **({} if limit is None else {"daily_limit": limit})))
             own = self.sender_limits.get(manager)
-            for place in range(1, SENDERS_EACH + 1):
+            for place in range(1, SENDERS_EACH + 1 + self.doors):
                 limited: dict[str, Any] = {"use_waba_limit": True} if own is None else {"daily_limit": own}
                 sender = factories.sender_id(number, place)
+                if place > SENDERS_EACH:
+                    limited |= {"phone_number_id": factories.number_id(sender), "waba_id": factories.waba_id(manager)}
                 tables.append(_table("sender", id=sender, business_manager=manager, accounts=[ACCOUNT], **limited))
             tables.append(
                 _table(

@@ -42,8 +42,8 @@ async def charged_by_messages(db: Connection, batch_id: UUID) -> int:
     return int(
         await one(
             db,
-            "SELECT count(*) FILTER (WHERE coalesce(m.charged, m.status IN ('delivered', 'seen')"
-            " OR (b.charge_rule = 'full' AND m.status = 'failed')))"
+            "SELECT count(*) FILTER (WHERE coalesce(m.charged, b.debited > 0 AND (m.status IN ('delivered', 'seen')"
+            " OR (b.charge_rule = 'full' AND m.status = 'failed'))))"
             " FROM message m JOIN batch b ON b.id = m.batch_id WHERE b.id = %s",
             batch_id,
         )
@@ -210,7 +210,7 @@ async def test_without_an_address_there_is_no_callback(pool: Pool, db: Connectio
 # After the settlement
 
 
-@pytest.mark.parametrize("rule", ["sent_only", "full"])
+@pytest.mark.parametrize("rule", ["sent_only", "full", "free"])
 @pytest.mark.parametrize(
     ("past", "kind", "status"),
     [
@@ -225,7 +225,7 @@ async def test_without_an_address_there_is_no_callback(pool: Pool, db: Connectio
 async def test_a_late_receipt_moves_the_message_and_never_the_money(
     pool: Pool, db: Connection, rule: str, past: str, kind: FactKind, status: str
 ) -> None:
-    batch = await add_batch(db, [past, "delivered"], charge_rule=rule)
+    batch = await add_batch(db, [past, "delivered"], charge_rule=rule, debited=0 if rule == "free" else None)
     await finalise_due(pool, SETTINGS)
     before = await money(db, batch), await one(db, "SELECT balance FROM account")
     for _ in range(2):

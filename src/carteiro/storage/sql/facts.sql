@@ -56,7 +56,7 @@ WITH told AS (
         -- What was charged at settlement stays charged, whatever becomes known later.
         charged = CASE
             WHEN m.charged IS NULL AND b.settled_at IS NOT NULL AND e.target <> m.status
-            THEN b.charge_rule = 'full' OR m.status IN ('delivered', 'seen')
+            THEN b.debited > 0 AND (b.charge_rule = 'full' OR m.status IN ('delivered', 'seen'))
             ELSE m.charged
         END
     FROM judged j
