@@ -10,10 +10,12 @@ from unittest.mock import patch
 
 import httpx
 import pytest
+from litestar.types import ASGIApp
 
 from carteiro.api import bodies, uploads
 from carteiro.api.app import create_app
 from carteiro.domain.suppression import Scope
+from carteiro.services.broadcast import Directory
 from carteiro.services.suppression import suppress
 from carteiro.settings import Settings
 from carteiro.storage.pool import Pool
@@ -267,7 +269,7 @@ async def test_only_so_many_are_streamed_at_once(client: httpx.AsyncClient, pool
 
 @pytest.mark.parametrize("silent", [False, True], ids=["the client is gone", "the client is silent"])
 async def test_a_body_that_does_not_end(
-    client: httpx.AsyncClient, pool: Pool, silent: bool, monkeypatch: pytest.MonkeyPatch
+    client: httpx.AsyncClient, pool: Pool, directory: Directory, silent: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows that came before are loaded by then, and deleted."""
     monkeypatch.setattr("carteiro.api.lines.BLOCK_BYTES", 10_000)
@@ -285,13 +287,14 @@ async def test_a_body_that_does_not_end(
             await asyncio.Event().wait()
         return {"type": "http.disconnect"}
 
-    status, told = await call(pool, receive, NDJSON | {"authorization": client.headers["authorization"]})
+    app = create_app(Settings(), pool, directory)
+    status, told = await call(app, receive, NDJSON | {"authorization": client.headers["authorization"]})
     assert loaded.is_set()
     assert (status, told["code"]) == ((408, "request-timeout") if silent else (400, "invalid-request"))
     await assert_nothing_is_left(pool)
 
 
-async def call(pool: Pool, receive: Callable[[], Any], headers: dict[str, str]) -> tuple[int, dict[str, Any]]:
+async def call(app: ASGIApp, receive: Callable[[], Any], headers: dict[str, str]) -> tuple[int, dict[str, Any]]:
     """POST to the application with a body of `receive`'s making."""
     sent: list[Any] = []
 
@@ -312,5 +315,5 @@ async def call(pool: Pool, receive: Callable[[], Any], headers: dict[str, str]) 
         "client": ("127.0.0.1", 1),
         "server": ("127.0.0.1", 80),
     }
-    await create_app(Settings(), pool)(scope, receive, send)  # type: ignore[arg-type]
+    await app(scope, receive, send)  # type: ignore[arg-type]
     return sent[0]["status"], json.loads(sent[1]["body"])
