@@ -20,7 +20,7 @@ from carteiro.services.suppression import suppress
 from carteiro.settings import Settings
 from carteiro.storage.pool import Pool
 from tests.api.problems import assert_problem
-from tests.support.factories import batch_body, caller, grant_credits, phone, value
+from tests.support.factories import add_key, batch_body, caller, grant_credits, phone, value
 from tests.support.waiting import until
 
 NDJSON, CSV = {"content-type": "application/x-ndjson"}, {"content-type": "text/csv"}
@@ -250,19 +250,38 @@ async def test_too_many_contacts(client: httpx.AsyncClient, pool: Pool) -> None:
 
 
 async def test_only_so_many_are_streamed_at_once(client: httpx.AsyncClient, pool: Pool) -> None:
-    going = asyncio.Event()
+    going, begun = asyncio.Event(), 0
+    async with pool.connection() as conn:
+        await conn.execute("INSERT INTO account (id, callback_secret) VALUES ('other', 'whsec_x')")
+    others = NDJSON | {"authorization": f"Bearer {await add_key(pool, 'other')}"}
 
     async def slow() -> AsyncIterator[bytes]:
+        nonlocal begun
         yield ndjson(listed(1))
+        begun += 1
         await going.wait()
 
+    async def two_more(group: asyncio.TaskGroup) -> list[asyncio.Task[httpx.Response]]:
+        """They are begun when this returns."""
+        before = begun
+
+        async def both() -> bool:
+            return begun == before + 2
+
+        started = [group.create_task(post(client, slow(), NDJSON)) for _ in range(2)]
+        await until(both, 5, "both are read")
+        return started
+
     async with asyncio.TaskGroup() as group:
-        running = [group.create_task(post(client, slow(), NDJSON)) for _ in range(4)]
-        await asyncio.sleep(0)
-        while (answer := await post(client, ndjson(listed(2)), NDJSON)).status_code == 202:
-            pass
+        running = await two_more(group)
+        answer = await post(client, ndjson(listed(2)), NDJSON)
         assert_problem(answer, 503, "unavailable")
         assert answer.headers["retry-after"] == "5"
+        # Another account is not kept out: it is told that it has no such service.
+        assert_problem(await post(client, ndjson(listed(2)), others), 403, "forbidden")
+        with patch.object(uploads, "UPLOADS_OF_ACCOUNT", 9):
+            running += await two_more(group)
+        assert_problem(await post(client, ndjson(listed(2)), others), 503, "unavailable")
         going.set()
     assert {task.result().json()["total"] for task in running} == {1}
 

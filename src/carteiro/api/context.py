@@ -1,6 +1,7 @@
 """What the handlers share."""
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +21,8 @@ AnyRequest = Request[Any, Any, Any]
 
 UPLOADS_MAX = 4
 """Batches that are streamed to one process at once: each takes up to about 150 MB."""
+UPLOADS_OF_ACCOUNT = 2
+"""Of these: a slow client may take half an hour, and must not keep the others out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,8 @@ class Context:
     revision: str
     """The schema revision that this release needs."""
     uploads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(UPLOADS_MAX))
+    uploading: Counter[str] = field(default_factory=Counter)
+    """Those of each account."""
 
 
 def context_of(connection: ASGIConnection[Any, Any, Any, Any]) -> Context:

@@ -6,7 +6,7 @@ from functools import partial
 import msgspec
 
 from carteiro.api.bodies import JSON, Body, decode, media_type_of, read_key_name, refuse_nul
-from carteiro.api.context import ApiRequest, context_of
+from carteiro.api.context import UPLOADS_OF_ACCOUNT, ApiRequest, context_of
 from carteiro.api.lines import Block, CsvReader, LineReader, read_ndjson
 from carteiro.api.problems import UnsupportedMediaType, decoding_error
 from carteiro.domain.errors import FieldError, InvalidRequest, Unavailable
@@ -69,8 +69,8 @@ async def _create(
     lines: LineReader,
     read: Callable[[Block], Lines],
 ) -> Creation:
-    context = context_of(request)
-    if context.uploads.locked():
+    context, account_id = context_of(request), request.auth.account_id
+    if context.uploads.locked() or context.uploading[account_id] >= UPLOADS_OF_ACCOUNT:
         raise Unavailable("Enough batches are being streamed to this process.", retry_after_s=5)
 
     async def parts() -> AsyncIterator[Callable[[], Lines]]:
@@ -78,8 +78,12 @@ async def _create(
             yield partial(read, block)
 
     async with context.uploads:
-        upload = Upload(terms, parts(), key, body.digest)
-        return await create_streamed(context.pool, context.settings, request.auth, upload)
+        context.uploading[account_id] += 1
+        try:
+            upload = Upload(terms, parts(), key, body.digest)
+            return await create_streamed(context.pool, context.settings, request.auth, upload)
+        finally:
+            context.uploading[account_id] -= 1
 
 
 def _read_terms(text: bytes, told: str, *, line: int | None) -> BatchTerms:
