@@ -234,6 +234,9 @@ async def test_bombs_and_broken_gzip(client: httpx.AsyncClient, pool: Pool) -> N
     assert_problem(await post(client, bomb, gzipped), 413, "payload-too-large")
     with patch.object(bodies, "RATIO_FROM", 10**9), patch.object(uploads, "STREAM_MAX", 1_000_000):
         assert_problem(await post(client, bomb, gzipped), 413, "payload-too-large")
+    nothing = gzip.compress(b"") * 500
+    assert list(bodies._Gunzip().feed(nothing)) == [b""] * 500  # as many turns for the others
+    assert (await post(client, nothing + gzip.compress(ndjson([])) + nothing, gzipped)).status_code == 400
     for broken in (b"not gzip", gzip.compress(ndjson(listed(5)))[:-9], gzip.compress(ndjson(listed(5))) + b"x"):
         assert_problem(await post(client, broken, gzipped), 400, "invalid-request")
     packed = zlib.compress(ndjson(listed(5)))

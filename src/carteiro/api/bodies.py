@@ -68,8 +68,9 @@ class Body:
                     raise self._too_large()
                 if told > RATIO_FROM and told > came * RATIO_MAX:
                     raise PayloadTooLarge(f"The body decompresses to more than {RATIO_MAX} times its size.")
-                self._hash.update(piece)
-                yield piece
+                if piece:
+                    self._hash.update(piece)
+                    yield piece
                 if inflated:
                     await asyncio.sleep(0)
         if inflated is not None:
@@ -100,7 +101,10 @@ class Body:
 
 
 class _Gunzip:
-    """A gzip stream of any number of members, decompressed in bounded pieces."""
+    """A gzip stream of any number of members, decompressed in bounded pieces.
+
+    A piece may be empty: the event loop gets its turn after a member that holds nothing, too.
+    """
 
     def __init__(self) -> None:
         self._member = zlib.decompressobj(_GZIP)
@@ -116,8 +120,7 @@ class _Gunzip:
             except zlib.error:
                 raise InvalidRequest("The body is not gzip, whatever its Content-Encoding says.") from None
             raw = self._member.unused_data if self._member.eof else self._member.unconsumed_tail
-            if piece:
-                yield piece
+            yield piece
 
     def finish(self) -> None:
         """Raises InvalidRequest for a stream that was cut short."""
