@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from carteiro.embedded import Cluster
-from carteiro.storage.migrations import head_revision
+from carteiro.storage.revisions import head_revision
 
 
 def run(dsn: str | None) -> subprocess.CompletedProcess[str]:

@@ -4,7 +4,8 @@ import sys
 import psycopg
 
 from carteiro.embedded import Cluster
-from carteiro.storage.migrations import current_revision, head_revision, include_name, migrate
+from carteiro.storage.migrations import current_revision, include_name, migrate
+from carteiro.storage.revisions import head_revision
 
 
 def test_an_empty_database_is_brought_to_the_newest_revision(own_cluster: Cluster) -> None:

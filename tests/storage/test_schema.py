@@ -9,10 +9,10 @@ from alembic.runtime.migration import MigrationContext
 from carteiro.storage.migrations import (
     connecting_engine,
     current_revision,
-    head_revision,
     include_name,
     migrate,
 )
+from carteiro.storage.revisions import head_revision
 from carteiro.storage.tables import metadata
 
 PINNED = Path(__file__).parents[2] / "alembic" / "sql" / "procrastinate_3.10.sql"

@@ -2,8 +2,8 @@
 
 from psycopg.errors import UndefinedTable
 
-from carteiro.storage import migrations
 from carteiro.storage.pool import UNREACHABLE, Pool
+from carteiro.storage.revisions import head_revision
 
 __all__ = ["UNREACHABLE", "Pool", "find_obstacle", "required_revision"]
 
@@ -11,8 +11,8 @@ READY_TIMEOUT_S = 2.0
 
 
 def required_revision() -> str:
-    """The schema revision of this release. Reads the migrations: call it once, at start."""
-    return migrations.head_revision()
+    """The schema revision of this release."""
+    return head_revision()
 
 
 async def find_obstacle(pool: Pool, revision: str) -> str | None:

@@ -6,17 +6,15 @@ Needs a direct connection: the lock below belongs to the session, and a transact
 import re
 from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Literal
 
 import psycopg
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, NullPool, create_engine, text
 
-PACKAGE_DIR = Path(__file__).parents[1]
+from carteiro.storage.revisions import alembic_dir
 
 # Names the lock in pg_locks; any bigint that nothing else of ours uses.
 MIGRATION_LOCK = 0x63617274  # "cart"
@@ -54,13 +52,6 @@ def current_revision(dsn: str) -> str | None:
         return _revision(connection)
 
 
-def head_revision() -> str:
-    """The revision that this release needs."""
-    head = ScriptDirectory.from_config(_config()).get_current_head()
-    assert head is not None
-    return head
-
-
 def connecting_engine(dsn: str) -> Engine:
     """A SQLAlchemy engine for any DSN that libpq takes. It keeps no connections."""
     return create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(dsn), poolclass=NullPool)
@@ -89,13 +80,5 @@ def _revision(connection: Connection) -> str | None:
 
 def _config() -> Config:
     config = Config()
-    config.set_main_option("script_location", str(_alembic_dir()).replace("%", "%%"))
+    config.set_main_option("script_location", str(alembic_dir()).replace("%", "%%"))
     return config
-
-
-def _alembic_dir() -> Path:
-    """Inside the installed package, or beside `src` in a checkout."""
-    for candidate in (PACKAGE_DIR / "_alembic", PACKAGE_DIR.parents[1] / "alembic"):
-        if (candidate / "env.py").is_file():
-            return candidate
-    raise FileNotFoundError("the alembic folder is neither in the package nor in a checkout")
