@@ -15,7 +15,6 @@ from carteiro.api.credits import SpendingController
 from carteiro.api.documentation import DocumentationController
 from carteiro.api.group_links import GroupLinkController, ReminderController
 from carteiro.api.health import HealthController
-from carteiro.api.openapi import build_document
 from carteiro.api.problems import HANDLERS
 from carteiro.api.suppression import SuppressionController
 from carteiro.api.webhooks import WebhookController
@@ -55,5 +54,4 @@ def create_app(settings: Settings, pool: Pool, directory: Directory, reminders: 
         openapi_config=None,
         logging_config=None,
     )
-    app.state.document = build_document(app)
     return Access(app)

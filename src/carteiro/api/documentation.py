@@ -1,5 +1,6 @@
 """The OpenAPI document, and a page that shows it without loading anything from elsewhere."""
 
+import asyncio
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -9,22 +10,32 @@ from jinja2 import Environment, StrictUndefined
 from litestar import Controller, Response, get
 
 from carteiro.api.context import AnyRequest
+from carteiro.api.openapi import build_document
 from carteiro.domain.errors import Problem
 
 
 class DocumentationController(Controller):
     @get("/openapi.json")
     async def document(self, request: AnyRequest) -> Response[bytes]:
-        body = msgspec.json.encode(request.app.state.document)
+        body = msgspec.json.encode(await _document(request))
         return Response(body, media_type="application/vnd.oai.openapi+json;version=3.1")
 
     @get("/docs")
     async def page(self, request: AnyRequest) -> Response[str]:
         return Response(
-            render_page(request.app.state.document),
+            render_page(await _document(request)),
             media_type="text/html",
             headers={"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"},
         )
+
+
+async def _document(request: AnyRequest) -> dict[str, Any]:
+    """Made when it is first asked for: reading the sources for it takes longer than all the rest of a start."""
+    state = request.app.state
+    if "document" not in state:
+        state.document = await asyncio.to_thread(build_document, request.app)
+    document: dict[str, Any] = state.document
+    return document
 
 
 def render_page(document: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+from functools import cache
 from textwrap import dedent
 from typing import Any
 
@@ -30,6 +31,7 @@ def add_descriptions(components: dict[str, dict[str, Any]]) -> None:
                 component["properties"][member]["description"] = told
 
 
+@cache
 def _told(struct: type[msgspec.Struct]) -> dict[str, str]:
     """Member -> the string that follows its annotation in the source, or in a base's."""
     told = {}
