@@ -14,8 +14,11 @@ from jinja2 import Environment, StrictUndefined
 from tests.benchmarks.bed import LATENCY_MS, Bed, test_bed
 from tests.benchmarks.claims import ROWS, TRANSACTION_ROWS, measure_claims, measure_old_transaction
 from tests.benchmarks.creation import measure_creation
-from tests.benchmarks.dispatch import IN_FLIGHT, MESSAGES, measure_floor, measure_ours
+from tests.benchmarks.dispatch import IN_FLIGHT, MESSAGES, RUNS, measure_floor, measure_ours
+from tests.benchmarks.fairness import LARGE, measure_fairness
 from tests.benchmarks.idle import measure_idle
+from tests.benchmarks.peers import measure_peers
+from tests.benchmarks.receipts import measure_receipts
 from tests.benchmarks.streaming import SMALL_PER_S, measure_streaming
 
 PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
@@ -23,16 +26,23 @@ TEMPLATE = Path(__file__).parent / "page.md.j2"
 SHOWN = ("server_version", "fsync", "synchronous_commit", "shared_buffers", "max_connections")
 
 
+def measure_dispatch(bed: Bed) -> dict[str, Any]:
+    compared = sorted({(setting.workers, setting.latency_ms) for setting in RUNS})
+    floors = {(workers, ms): measure_floor(bed, workers, ms) for workers, ms in compared}
+    return {"floors": floors, "rates": [measure_ours(bed, setting) for setting in RUNS]}
+
+
 ENTRIES: dict[str, Callable[[Bed], dict[str, Any]]] = {
     "creation": lambda bed: {"creation": measure_creation(bed)},
-    "dispatch": lambda bed: {
-        "floors": [measure_floor(bed, processes) for processes in (1, 2)],
-        "rates": [measure_ours(bed, workers) for workers in (1, 2)],
-    },
-    "streaming": lambda bed: {"streaming": measure_streaming(bed), "small_per_s": SMALL_PER_S},
+    "dispatch": measure_dispatch,
+    "peers": lambda bed: {"peers": measure_peers(bed)},
+    "receipts": lambda bed: {"receipts": measure_receipts(bed)},
+    "fairness": lambda bed: {"fairness": measure_fairness(bed), "large": LARGE},
     "idle": lambda bed: {"idle": measure_idle(bed)},
     "claims": lambda bed: {"claims": measure_claims(bed), "claim_rows": ROWS},
     "transaction": lambda bed: {"transaction": measure_old_transaction(bed), "transaction_rows": TRANSACTION_ROWS},
+    # Last: what it creates is left pending.
+    "streaming": lambda bed: {"streaming": measure_streaming(bed), "small_per_s": SMALL_PER_S},
 }
 
 
@@ -53,7 +63,7 @@ def main(names: Sequence[str]) -> None:
         latency_ms=f"{LATENCY_MS:g}",
         messages=MESSAGES,
         in_flight=IN_FLIGHT,
-        zip=zip,
+        load=f"{os.getloadavg()[2]:.1f}",
         **measured,
     )
     if not names:

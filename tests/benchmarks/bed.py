@@ -30,6 +30,7 @@ SETTINGS = {
     "shared_preload_libraries": "pg_stat_statements",
     "pg_stat_statements.track": "none",
 }
+SIMULATOR = ("--latency-ms", f"{LATENCY_MS:g}", "--no-receipts", "--no-magic")
 
 
 @dataclass
@@ -42,8 +43,17 @@ class Bed:
     api_url: str
     simulator_url: str
     api: ChildProcess
+    simulator_process: ChildProcess
+    postgres_pid: int
     key: str = ""
     workers: list[ChildProcess] = field(default_factory=list)
+    taken: int = 0
+    """Contacts that were in a batch already: each batch has its own."""
+
+    def take(self, n: int) -> int:
+        """The first of `n` contacts that nobody had."""
+        self.taken += n
+        return self.taken - n
 
     def carteiro(self, *arguments: str) -> str:
         """Run a command to its end; its standard output."""
@@ -77,6 +87,23 @@ class Bed:
             raise RuntimeError(f"the batch was refused: {answer.status_code} {answer.text[:500]}")
         return UUID(answer.json()["id"]), took_s
 
+    def cancel(self, batch_id: UUID) -> None:
+        headers = {"Authorization": f"Bearer {self.key}"}
+        httpx.post(f"{self.api_url}/api/v1/batches/{batch_id}/cancel", headers=headers, timeout=60).raise_for_status()
+
+    def sent(self, ids: list[UUID]) -> int:
+        """How many messages of these batches are sent."""
+        listed = ", ".join(f"'{id}'" for id in ids)
+        return int(
+            self.scalar(f"SELECT coalesce(sum(sent + delivered), 0) FROM batch_tally WHERE batch_id IN ({listed})")
+        )
+
+    def sent_per_second(self, ids: list[UUID], seconds: float) -> float:
+        """The rate of the next so many seconds."""
+        before, began_s = self.sent(ids), time.perf_counter()
+        time.sleep(seconds)
+        return (self.sent(ids) - before) / (time.perf_counter() - began_s)
+
     def simulator(self, method: str, path: str, body: object = None) -> Any:
         answer = httpx.request(method, f"{self.simulator_url}/_sim/{path}", json=body, timeout=60)
         answer.raise_for_status()
@@ -92,12 +119,12 @@ class Bed:
             return row[0] if row else None
 
 
-def wait_until(condition: Any, what: str, timeout_s: float = START_TIMEOUT_S) -> None:
+def wait_until(condition: Any, what: str, timeout_s: float = START_TIMEOUT_S, every_s: float = 0.05) -> None:
     ends_s = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > ends_s:
             raise TimeoutError(f"waited {timeout_s:g} s for {what}")
-        time.sleep(0.05)
+        time.sleep(every_s)
 
 
 @contextmanager
@@ -108,6 +135,9 @@ def test_bed() -> Iterator[Bed]:
         with Cluster(home, durable=True, settings=SETTINGS) as cluster:
             with psycopg.connect(cluster.dsn("postgres"), autocommit=True) as conn:
                 conn.execute(f"CREATE DATABASE {DATABASE}".encode())
+                row = conn.execute("SHOW data_directory").fetchone()
+                assert row is not None
+                postgres_pid = int((Path(row[0]) / "postmaster.pid").read_text().split()[0])
             dsn = cluster.dsn(DATABASE)
             migrate(dsn)
             api_port, simulator_port = free_port(), free_port()
@@ -125,15 +155,14 @@ def test_bed() -> Iterator[Bed]:
                     f"http://127.0.0.1:{api_port}",
                     f"http://127.0.0.1:{simulator_port}",
                     processes.start("serve", name="api"),
+                    processes.start("simulator", *SIMULATOR, "--port", str(simulator_port), name="simulator"),
+                    postgres_pid,
                 )
-                _set_up(bed, Path(folder), simulator_port)
+                _set_up(bed, Path(folder))
                 yield bed
 
 
-def _set_up(bed: Bed, folder: Path, simulator_port: int) -> None:
-    processes = bed.processes
-    options = ("--port", str(simulator_port), "--latency-ms", f"{LATENCY_MS:g}", "--no-receipts", "--no-magic")
-    processes.start("simulator", *options, name="simulator")
+def _set_up(bed: Bed, folder: Path) -> None:
     catalog = folder / "catalog.toml"
     catalog.write_text(catalog_text(bed.simulator_url))
     bed.carteiro("catalog", "apply", str(catalog))

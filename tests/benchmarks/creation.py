@@ -21,6 +21,6 @@ def measure_creation(bed: Bed) -> list[Creation]:
     later = (datetime.now(UTC) + timedelta(days=1)).isoformat()
     figures = []
     for size in SIZES:
-        runs = [bed.post_batch(contacts(size, first=10_000_000 + run), scheduled_at=later)[1] for run in range(RUNS)]
+        runs = [bed.post_batch(contacts(size, bed.take(size)), scheduled_at=later)[1] for _ in range(RUNS)]
         figures.append(Creation(size, min(runs), max(runs)))
     return figures
