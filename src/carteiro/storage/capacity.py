@@ -60,8 +60,11 @@ async def lock_meters(conn: AsyncConnection[Any], ids: Iterable[MeterId], *, kee
     them, with limits that are no older than the lock: whoever changes one locks the meter first.
     """
     arrays = _arrays(ids)
-    await conn.execute(SQL.ensure_meters, arrays)
-    await conn.execute(SQL.lock_meters, arrays)
+    locked = await conn.execute(SQL.lock_meters, arrays)
+    if locked.rowcount < len(arrays["kinds"]):
+        # Once in the life of a meter. The new ones may come before those that are locked: a deadlock is tried again.
+        await conn.execute(SQL.ensure_meters, arrays)
+        await conn.execute(SQL.lock_meters, arrays)
     cursor = await conn.execute(SQL.release_buckets, {**arrays, "keep_s": keep_s})
     return {(kind, owner): Meter(used, held, limit) for kind, owner, used, held, limit in await cursor.fetchall()}
 

@@ -230,8 +230,10 @@ PaceId = tuple[str, str]
 async def lock_pace(conn: AsyncConnection[Any], ids: Sequence[PaceId]) -> dict[PaceId, tuple[list[int], list[int]]]:
     """The calendars as (instants in epoch microseconds, calls at each), locked in order. After the capacity meters."""
     arrays = {"kinds": [kind for kind, _ in sorted(ids)], "owners": [owner for _, owner in sorted(ids)]}
-    await conn.execute(SQL.ensure_pace, arrays)
     cursor = await conn.execute(SQL.read_pace, arrays)
+    if cursor.rowcount < len(ids):
+        await conn.execute(SQL.ensure_pace, arrays)
+        cursor = await conn.execute(SQL.read_pace, arrays)
     return {(kind, owner): (slots, counts) for kind, owner, slots, counts in await cursor.fetchall()}
 
 
