@@ -44,7 +44,7 @@ class Nothing(Fault):
 class Doors(Fault):
     name = "doors"
     does = "broadcasts, group links and reminders beside the batches, batches by Meta, and contacts who answer"
-    world = World(doors=True, messages_per_s=25.0)
+    world = World(doors=True, messages_per_s=25.0, orders_every_s=(0.5, 2.0), cancels=0.1)
     every_s = (1.0, 1.0)
 
     async def strike(self, rig: Rig) -> None:

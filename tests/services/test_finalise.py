@@ -111,6 +111,16 @@ async def test_an_ended_batch_keeps_its_state_and_an_open_one_is_completed(
     assert found == (status, None if status == "completed" else "asked for", "CODE", None)
 
 
+async def test_a_paused_batch_that_follows_up_is_not_completed_before_it_goes_on(pool: Pool, db: Connection) -> None:
+    """Completed, it would follow up, although whoever paused it was told that no call starts."""
+    batch = await add_batch(db, ["delivered"], events=["opened", "started", "paused"])
+    await db.execute("""UPDATE batch SET follow_up = '{"text": "more"}'""")
+    assert await finalise_due(pool, SETTINGS) == []
+    assert await one(db, "SELECT status FROM batch") == "paused"
+    await db.execute("UPDATE batch SET status = 'processing', event = 'resumed'")
+    assert await finalise_due(pool, SETTINGS) == [batch]
+
+
 @pytest.mark.parametrize("past", OPEN_PASTS)
 @pytest.mark.parametrize("events", [["opened", "started"], ["opened", "started", "cancelled"]])
 async def test_an_open_outcome_keeps_the_batch_open(pool: Pool, db: Connection, past: str, events: list[str]) -> None:

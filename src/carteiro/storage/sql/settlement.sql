@@ -1,9 +1,11 @@
 -- The end of a batch: its totals, what it still held, and the tallies behind its counts.
 
 -- name: settleable
--- By the tallies, before any lock. Drafts, and batches that have not begun, cannot be settled.
+-- By the tallies, before any lock. Drafts, and batches that have not begun, cannot be settled; nor can a paused one that follows
+-- up: completed, it would go on following up although it was told to stop.
 SELECT b.id FROM batch b
 WHERE b.settled_at IS NULL AND b.status IN ('processing', 'paused', 'completed', 'cancelled', 'error')
+    AND NOT (b.status = 'paused' AND b.follow_up IS NOT NULL)
     AND (SELECT sum(t.delivered + t.seen + t.failed + t.unsent) FROM batch_tally t WHERE t.batch_id = b.id) = b.total
 ORDER BY b.id LIMIT %(limit)s
 
@@ -11,6 +13,7 @@ ORDER BY b.id LIMIT %(limit)s
 SELECT billing_account_id, status, charge_rule, total, debited, refunded, callback_url, reference, error_code
 FROM batch
 WHERE id = %(batch_id)s AND settled_at IS NULL AND status IN ('processing', 'paused', 'completed', 'cancelled', 'error')
+    AND NOT (status = 'paused' AND follow_up IS NOT NULL)
 FOR UPDATE
 
 -- name: counts
