@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any, cast
 
+import psycopg
 from psycopg import AsyncConnection, AsyncCursor
 from psycopg.conninfo import make_conninfo
 from psycopg.errors import Diagnostic
@@ -34,6 +35,7 @@ EXPLAINING = {
 SIZES = ("n", "limit", "reach")
 """Parameters that say how many rows a statement may take."""
 
+_PARAMETER = re.compile(r"%\((\w+)\)s")
 _PARTITION = re.compile(r"_p\d{8}$")
 
 
@@ -142,6 +144,16 @@ async def watched_pool(dsn: str, watch: Watch, *, plan_cache_mode: str) -> Async
         yield cast("Pool", pool)
 
 
+def planned_scans(conn: psycopg.Connection[Any], statement: str) -> set[str]:
+    """The tables that a statement would read whole, by the plan for any parameters; from Postgres 16 on."""
+    numbers: dict[str, str] = {}
+    sent = _PARAMETER.sub(lambda found: numbers.setdefault(found[1], f"${len(numbers) + 1}"), statement)
+    cursor = conn.execute(f"EXPLAIN (GENERIC_PLAN, FORMAT JSON) {sent.replace('%%', '%')}".encode())
+    row = cursor.fetchone()
+    assert row is not None
+    return {node["Relation Name"] for node in _nodes(row[0][0]["Plan"]) if node["Node Type"] == "Seq Scan"}
+
+
 def parent_of(table: str) -> str:
     return _PARTITION.sub("", table)
 
@@ -166,7 +178,7 @@ def _slice(params: object) -> int:
 
 
 def _as_sent(statement: str) -> str:
-    return re.sub(r"%\(\w+\)s", "", statement).replace("%%", "%")
+    return _PARAMETER.sub("", statement).replace("%%", "%")
 
 
 def _words(text: str) -> str:
