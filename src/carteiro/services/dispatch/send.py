@@ -17,6 +17,10 @@ log = structlog.get_logger(__name__)
 
 Note = Callable[[Slice, Result], None]
 
+SHORTEST_SLEEP_S = 0.002
+"""Rows whose slots are closer than that leave after one sleep: a timer costs more than what is between them, and uvloop's
+go by the millisecond.
+"""
 GATHER = 0.4
 """Part of the tolerated lateness for which a row waits past its slot for others to leave with. The rest is for lags."""
 
@@ -85,7 +89,7 @@ async def _until(piece: Slice, due: Due) -> None:
     """A timer may fire early: only the clock says that the slot was reached. A halted slice waits for no slot."""
     wait_s = piece.reading.wait_s(due.slot_us, monotonic_s())
     while wait_s > 0 and not piece.halted:
-        await asyncio.sleep(wait_s)
+        await asyncio.sleep(max(wait_s, SHORTEST_SLEEP_S))
         wait_s = piece.reading.wait_s(due.slot_us, monotonic_s())
 
 
