@@ -7,6 +7,7 @@ Merging keeps the earliest time of each kind: it is commutative, associative and
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import reduce
 
 from carteiro.domain.lifecycle import OUTCOME_UNKNOWN, MessageState
 from carteiro.domain.outcomes import Fact, FactKind
@@ -57,10 +58,8 @@ NOTHING = Known()
 
 def known_of(facts: Iterable[Fact]) -> Known:
     """What these facts of one message come to."""
-    known = NOTHING
-    for fact in facts:
-        known = merge(known, _alone(fact))
-    return known
+    told = [_alone(fact) for fact in facts]
+    return reduce(merge, told) if told else NOTHING
 
 
 def merge(a: Known, b: Known) -> Known:

@@ -54,6 +54,7 @@ async def merge_facts(
     if not facts:
         return []
     rows = _combined(facts)
+    provider_ids = [_theirs(batch_id, seq, known.provider_id) for seq, known in rows.items()]
     cursor = await conn.execute(
         SQL.merge,
         {
@@ -66,8 +67,10 @@ async def merge_facts(
             "failed": [known.failed_at for known in rows.values()],
             "assumed": [known.assumed_at for known in rows.values()],
             "gave_up": [known.gave_up_at for known in rows.values()],
-            "provider_ids": [_theirs(batch_id, seq, known.provider_id) for seq, known in rows.items()],
-            "codes": [code_of(known) if known.failed_at is None else known.code for known in rows.values()],
+            "provider_ids": provider_ids,
+            "codes": [
+                known.code if known.failed_at or not known.gave_up_at else code_of(known) for known in rows.values()
+            ],
         },
     )
     merged = [_merged(*row) for row in await cursor.fetchall()]

@@ -197,7 +197,7 @@ async def _open(
     """Charge the units, keep the calendars, move the rows to `pending_send`."""
     settings = station.settings
     told_at = notify_url(settings, service)
-    units = [_unit(slot, settings) for slot in slots]
+    units = _units(slots, settings)
     due = [
         Due(
             outgoing=Outgoing(
@@ -247,7 +247,14 @@ async def _open(
     )
 
 
-def _unit(slot: Slot, settings: Settings) -> Unit:
-    """One unit, in the bucket of the latest instant at which the call may be accepted."""
-    latest_at = from_us(slot.at_us) + timedelta(seconds=settings.lateness_s + settings.call_timeout_s)
-    return Unit(slot.lane.business_manager_id, slot.lane.sender_id, bucket_of(latest_at, settings.bucket_s))
+def _units(slots: Sequence[Slot], settings: Settings) -> list[Unit]:
+    """One unit a row, in the bucket of the latest instant at which its call may be accepted."""
+    allowed_us, bucket_us = round((settings.lateness_s + settings.call_timeout_s) * 1e6), round(settings.bucket_s * 1e6)
+    buckets = {
+        number: bucket_of(from_us(number * bucket_us), settings.bucket_s)
+        for number in {(slot.at_us + allowed_us) // bucket_us for slot in slots}
+    }
+    return [
+        Unit(slot.lane.business_manager_id, slot.lane.sender_id, buckets[(slot.at_us + allowed_us) // bucket_us])
+        for slot in slots
+    ]

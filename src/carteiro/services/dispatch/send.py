@@ -18,8 +18,8 @@ log = structlog.get_logger(__name__)
 Note = Callable[[Slice, Result], None]
 
 SHORTEST_SLEEP_S = 0.002
-"""Rows whose slots are closer than that leave after one sleep: a timer costs more than what is between them, and uvloop's
-go by the millisecond.
+"""Rows whose slots are closer than that leave after one sleep: a timer costs more than what lies between them, and
+uvloop's go by the millisecond.
 """
 GATHER = 0.4
 """Part of the tolerated lateness for which a row waits past its slot for others to leave with. The rest is for lags."""
