@@ -6,8 +6,10 @@ WITH told AS (
         %(seqs)s::int[], %(sent)s::timestamptz[], %(delivered)s::timestamptz[], %(seen)s::timestamptz[],
         %(failed)s::timestamptz[], %(assumed)s::timestamptz[], %(gave_up)s::timestamptz[], %(provider_ids)s::text[], %(codes)s::text[]
     ) AS t (seq, sent_at, delivered_at, seen_at, failed_at, assumed_at, gave_up_at, provider_id, code)
+    ORDER BY seq
 ), found AS MATERIALIZED (
-    -- Locked in order of seq: two mergers of one batch never wait for each other in a circle.
+    -- Locked in order of seq: two mergers of one batch never wait for each other in a circle. Row by row along the index: a join
+    -- of two lists that are both taken for one row compares all with all.
     SELECT m.seq, m.status, m.claim_id, m.sender_id, m.business_manager_id, m.bucket_at, m.unit_returned,
         (m.sent_at, m.delivered_at, m.seen_at, m.failed_at, m.assumed_at, m.gave_up_at, m.provider_id, m.code) AS known,
         least(m.sent_at, t.sent_at) AS sent_at,
@@ -27,11 +29,12 @@ WITH told AS (
             WHEN m.code LIKE 'HELD\_%%' AND coalesce(t.delivered_at, t.seen_at) IS NOT NULL THEN NULL
             ELSE m.code
         END AS code
-    FROM told t JOIN message m ON m.batch_id = %(batch_id)s AND m.seq = t.seq
-    -- coalesce(): see claims.sql.
-    WHERE m.seq = ANY(%(seqs)s::int[]) AND coalesce(m.claim_id = %(claim_id)s::bigint, %(claim_id)s::bigint IS NULL)
-    ORDER BY m.seq
-    FOR UPDATE OF m
+    FROM told t
+    CROSS JOIN LATERAL (
+        SELECT * FROM message
+        WHERE batch_id = %(batch_id)s AND seq = t.seq AND (claim_id = %(claim_id)s::bigint OR %(claim_id)s::bigint IS NULL)
+        FOR UPDATE
+    ) m
 ), judged AS (
     SELECT found.*, CASE
             WHEN seen_at IS NOT NULL THEN 'seen'
