@@ -21,6 +21,6 @@ async def simulator() -> AsyncIterator[Driver]:
 @pytest.fixture
 async def provider(simulator: Driver) -> AsyncIterator[Provider]:
     """The real client, pointed at the simulator; it waits 0.5 s at most, and half of that to connect."""
-    provider = open_provider("infobip", base_url=simulator.address, api_key="key", timeout_s=1.5, max_connections=4)
+    provider = open_provider("infobip", base_url=simulator.address, api_key="key", timeout_s=1.0, max_connections=4)
     yield provider
     await provider.close()

@@ -37,7 +37,7 @@ SECRET = "simulated-app-secret"
 
 @pytest.fixture
 async def meta(simulator: Driver) -> AsyncIterator[Provider]:
-    provider = open_provider("meta", base_url=simulator.address, api_key="key", timeout_s=1.5, max_connections=4)
+    provider = open_provider("meta", base_url=simulator.address, api_key="key", timeout_s=1.0, max_connections=4)
     await simulator.ask("POST", "settings", {"meta_webhook_url": simulator.callback_url})
     yield provider
     await provider.close()
