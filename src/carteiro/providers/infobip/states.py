@@ -1,29 +1,12 @@
 """What Infobip says of senders and templates, as answers and as webhooks. Unknown words are kept and settle nothing."""
 
-import re
 from typing import Any
 
 from carteiro.domain.standing import SenderState, Standing, TemplateState, Tier
 from carteiro.providers.foreign import decode_json, read_time, read_word, rows_of
+from carteiro.providers.whatsapp import STANDINGS, USABLE, read_limit, read_template
 
 QUALITIES = frozenset({"HIGH", "MEDIUM", "LOW"})
-STANDINGS = {
-    "CONNECTED": Standing.GOOD,
-    # A warning: the number still sends.
-    "FLAGGED": Standing.GOOD,
-    "BANNED": Standing.STOPPED,
-    "DELETED": Standing.STOPPED,
-    "DISCONNECTED": Standing.STOPPED,
-    "RATE_LIMITED": Standing.STOPPED,
-    "RESTRICTED": Standing.STOPPED,
-}
-"""Any other word is unclear."""
-USABLE = frozenset({"APPROVED", "REINSTATED", "FLAGGED"})
-"""A template in any other state is not sent."""
-
-_LIMIT = re.compile(r"LIMIT_([0-9]{1,6})(K|M)?", re.ASCII)
-_FACTORS = {None: 1, "K": 1_000, "M": 1_000_000}
-_LIMIT_MAX = 2_000_000_000
 
 
 def read_senders(body: bytes) -> list[SenderState] | None:
@@ -35,7 +18,7 @@ def read_senders(body: bytes) -> list[SenderState] | None:
 def read_templates(body: bytes) -> list[TemplateState] | None:
     """The rows of `GET /whatsapp/2/senders/{sender}/templates`, alike."""
     rows = rows_of(decode_json(body), "templates")
-    return None if rows is None else [state for row in rows if (state := _template(row)) is not None]
+    return None if rows is None else [state for row in rows if (state := read_template(row)) is not None]
 
 
 def read_template_update(document: dict[str, Any]) -> TemplateState | None:
@@ -56,10 +39,7 @@ def read_tier(word: str | None) -> Tier | None:
         return None
     if word == "UNLIMITED":
         return Tier(word, None)
-    found = _LIMIT.fullmatch(word)
-    if found is None:
-        return Tier(word, None, known=False)
-    return Tier(word, min(_LIMIT_MAX, int(found[1]) * _FACTORS[found[2]]))
+    return read_limit(word, "LIMIT_")
 
 
 def _sender(row: Any) -> SenderState | None:
@@ -79,12 +59,3 @@ def _sender(row: Any) -> SenderState | None:
         quality if quality in QUALITIES else None,
         read_tier(read_word(row.get("currentLimit"))),
     )
-
-
-def _template(row: Any) -> TemplateState | None:
-    if not isinstance(row, dict):
-        return None
-    name, language, word = read_word(row.get("name")), read_word(row.get("language")), read_word(row.get("status"))
-    if name is None or language is None or word is None:
-        return None
-    return TemplateState(name, language, word, word in USABLE, read_word(row.get("id")))

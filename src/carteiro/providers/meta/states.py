@@ -1,33 +1,19 @@
 """What Meta says of numbers, accounts and templates, as answers and as webhooks. Unknown words settle nothing."""
 
-import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from carteiro.domain.standing import AccountState, SenderState, Standing, TemplateState, Tier
+from carteiro.providers import whatsapp
 from carteiro.providers.foreign import decode_json, read_number, read_unix, read_word, rows_of
+from carteiro.providers.whatsapp import USABLE, read_limit, read_template
 
 QUALITIES = {"GREEN": "HIGH", "YELLOW": "MEDIUM", "RED": "LOW"}
-STANDINGS = {
-    "CONNECTED": Standing.GOOD,
-    # A warning: the number still sends.
-    "FLAGGED": Standing.GOOD,
-    "BANNED": Standing.STOPPED,
-    "DELETED": Standing.STOPPED,
-    "DISCONNECTED": Standing.STOPPED,
-    "MIGRATED": Standing.STOPPED,
-    "RATE_LIMITED": Standing.STOPPED,
-    "RESTRICTED": Standing.STOPPED,
-}
-"""Any other word is unclear."""
-USABLE = frozenset({"APPROVED", "REINSTATED", "FLAGGED"})
+STANDINGS = {**whatsapp.STANDINGS, "MIGRATED": Standing.STOPPED}
 UNSETTLED = frozenset({"UNARCHIVED", "UNLOCKED"})
 """Events after which a template may or may not be usable: it has to be asked for."""
 
-_TIER = re.compile(r"TIER_([0-9]{1,6})(K|M)?", re.ASCII)
-_FACTORS = {None: 1, "K": 1_000, "M": 1_000_000}
-_LIMIT_MAX = 2_000_000_000
 _RESTRICTS_SENDING = "RESTRICTED_BIZ_INITIATED_MESSAGING"
 
 
@@ -60,7 +46,7 @@ def read_templates(body: bytes) -> tuple[list[TemplateState], str | None] | None
     paging = document.get("paging")
     cursors = paging.get("cursors") if isinstance(paging, dict) and paging.get("next") else None
     after = read_word(cursors.get("after")) if isinstance(cursors, dict) else None
-    return [state for row in rows if (state := _template(row)) is not None], after
+    return [state for row in rows if (state := read_template(row)) is not None], after
 
 
 def read_tier(value: Any) -> Tier | None:
@@ -70,10 +56,7 @@ def read_tier(value: Any) -> Tier | None:
         return None
     if word == "TIER_UNLIMITED":
         return Tier(word, None)
-    found = _TIER.fullmatch(word)
-    if found is None:
-        return Tier(word, None, known=False)
-    return Tier(word, min(_LIMIT_MAX, int(found[1]) * _FACTORS[found[2]]))
+    return read_limit(word, "TIER_")
 
 
 def read_template_event(account: str, value: dict[str, Any], at: datetime | None) -> TemplateState | None:
@@ -118,12 +101,3 @@ def read_account_event(account: str, value: dict[str, Any], at: datetime | None)
             return replace(state, until=until) if ends else None
         case _:
             return None
-
-
-def _template(row: Any) -> TemplateState | None:
-    if not isinstance(row, dict):
-        return None
-    name, language, word = read_word(row.get("name")), read_word(row.get("language")), read_word(row.get("status"))
-    if name is None or language is None or word is None:
-        return None
-    return TemplateState(name, language, word, word in USABLE, read_word(row.get("id")))
