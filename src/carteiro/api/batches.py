@@ -9,6 +9,7 @@ from litestar import Controller, Response, get, post
 from litestar.params import FromPath, FromQuery
 
 from carteiro.api import pagination
+from carteiro.api.answers import answer_created
 from carteiro.api.bodies import KEY_MAX
 from carteiro.api.context import ApiRequest, context_of
 from carteiro.api.operations import CURSOR, LIMIT, LimitQuery, Operation, Parameter
@@ -104,7 +105,7 @@ class BatchController(Controller):
     )
     async def create(self, request: ApiRequest) -> Response[Batch]:
         created = await receive_batch(request)
-        return await answer_created(context_of(request).pool, request.auth, created)
+        return await answer_batch(context_of(request).pool, request.auth, created)
 
     @get(
         "/",
@@ -192,13 +193,10 @@ class BatchController(Controller):
         return Page([Message.of(id, listed) for listed in rows], following)
 
 
-async def answer_created(pool: Pool, caller: Caller, created: Creation) -> Response[Batch]:
+async def answer_batch(pool: Pool, caller: Caller, created: Creation) -> Response[Batch]:
     """The batch, where it can be read, and whether it was there already."""
     seen = await reading.read_batch(pool, caller.account_id, created.batch_id)
-    headers = {"Location": f"/api/v1/batches/{created.batch_id}"}
-    if created.replayed:
-        headers["Idempotent-Replayed"] = "true"
-    return Response(Batch.of(seen), headers=headers)
+    return answer_created(Batch.of(seen), f"/api/v1/batches/{created.batch_id}", replayed=created.replayed)
 
 
 def parse_batch_id(text: str) -> UUID:

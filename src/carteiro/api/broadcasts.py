@@ -7,11 +7,13 @@ from litestar import Controller, Response, get, post
 from litestar.params import FromPath, FromQuery
 
 from carteiro.api import pagination
+from carteiro.api.answers import answer_created
 from carteiro.api.batches import IDEMPOTENCY_KEY, one_of
 from carteiro.api.bodies import decode, read_json, read_key
+from carteiro.api.broadcast_schemas import Broadcast, PostedBroadcast, Recipient
 from carteiro.api.context import ApiRequest, context_of
 from carteiro.api.operations import CURSOR, LIMIT, LimitQuery, Operation, Parameter
-from carteiro.api.schemas import Broadcast, Page, PostedBroadcast, Recipient
+from carteiro.api.schemas import Page
 from carteiro.domain.broadcasts import BroadcastRequest, RecipientStatus
 from carteiro.domain.errors import Conflict, Gone, IdempotencyKeyReused, InsufficientCredits
 from carteiro.services import broadcast
@@ -66,10 +68,8 @@ class BroadcastController(Controller):
             decode(body, _decoder),
             key=read_key(request, body, scope=f"broadcast:{caller.owner_id or ''}"),
         )
-        headers = {"Location": f"/api/v1/broadcasts/{posted.batch_id}"}
-        if posted.replayed:
-            headers["Idempotent-Replayed"] = "true"
-        return Response(PostedBroadcast.of(posted), headers=headers)
+        path = f"/api/v1/broadcasts/{posted.batch_id}"
+        return answer_created(PostedBroadcast.of(posted), path, replayed=posted.replayed)
 
     @get(
         "/{broadcast_id:str}",

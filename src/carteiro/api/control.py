@@ -6,7 +6,7 @@ import msgspec
 from litestar import Controller, Response, post
 from litestar.params import FromPath
 
-from carteiro.api.batches import BATCH_ID, answer_created, parse_batch_id
+from carteiro.api.batches import BATCH_ID, answer_batch, parse_batch_id
 from carteiro.api.bodies import read_json
 from carteiro.api.context import ApiRequest, context_of
 from carteiro.api.operations import Operation
@@ -217,7 +217,7 @@ class ControlController(Controller):
     async def retry(self, request: ApiRequest, batch_id: FromPath[str]) -> Response[Batch]:
         context, caller = context_of(request), request.auth
         created = await retry_failed(context.pool, context.settings, caller, parse_batch_id(batch_id))
-        return await answer_created(context.pool, caller, created)
+        return await answer_batch(context.pool, caller, created)
 
 
 async def read_optional(request: ApiRequest) -> Reason:

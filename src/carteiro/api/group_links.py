@@ -9,6 +9,7 @@ from litestar import Controller, Response, get, post
 from litestar.params import FromPath, FromQuery, QueryParameter
 
 from carteiro.api import pagination
+from carteiro.api.answers import answer_created
 from carteiro.api.batches import parse_batch_id
 from carteiro.api.bodies import decode, read_json
 from carteiro.api.context import ApiRequest, context_of
@@ -210,7 +211,5 @@ class ReminderController(Controller):
 
 
 def answer(seen: LinkView, *, replayed: bool, status: int) -> Response[GroupLink]:
-    headers = {"Location": f"/api/v1/group-links/{seen.row.id}"}
-    if replayed:
-        headers["Idempotent-Replayed"] = "true"
-    return Response(GroupLink.of(seen), headers=headers, status_code=status)
+    path = f"/api/v1/group-links/{seen.row.id}"
+    return answer_created(GroupLink.of(seen), path, replayed=replayed, status=status)
