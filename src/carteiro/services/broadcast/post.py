@@ -1,10 +1,8 @@
 """Posting a broadcast: may its owner, with what, to whom; then it is placed as any batch is."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
-
-from uuid_utils.compat import uuid7
 
 from carteiro.domain.broadcasts import BroadcastRequest, placeholders_of, recipients, request_faults, request_hash
 from carteiro.domain.errors import Conflict, FieldError, Forbidden, InvalidRequest
@@ -14,6 +12,7 @@ from carteiro.services.broadcast.public_ids import new_public_id
 from carteiro.services.create.order import (
     CONTACTS_MAX,
     Order,
+    begin_draft,
     category_faults,
     forbidden_terms_of,
     read_usable_template,
@@ -21,7 +20,6 @@ from carteiro.services.create.order import (
 from carteiro.services.create.place import find_under_key, place_order
 from carteiro.settings import Settings
 from carteiro.storage import broadcasts, catalog
-from carteiro.storage.batches import Draft
 from carteiro.storage.broadcasts import Broadcast
 from carteiro.storage.catalog import Service, Template
 from carteiro.storage.idempotency import Key
@@ -72,18 +70,8 @@ def make_order(
     if len(rows) < service.min_batch_size:
         told = f"The group has {len(rows)} active members with a usable phone; {service.min_batch_size} at least."
         raise InvalidRequest(told, errors=[FieldError("/group_id", "too-few", told)])
-    draft = Draft(
-        id=uuid7(),
-        account_id=service.account_id,
-        billing_account_id=service.billing_account_id,
-        service_id=service.id,
-        total=len(rows),
-        charge_rule=service.charge_rule,
-        template_name=template.name,
-        template_language=template.language,
-        template_signature=template.signature,
-        template_content=template.content,
-        request_signature=request_hash(owner_id, request),
+    draft = replace(
+        begin_draft(service, template, total=len(rows), request_signature=request_hash(owner_id, request)),
         on_capacity="spill",
         skipped=left_out,
         door="broadcast",
@@ -99,7 +87,6 @@ def make_order(
         rows=rows,
         starts_now=not service.test_mode,
         guarded=frozenset(),
-        event="moderated" if service.test_mode else "opened",
         allow_duplicate=False,
         signed=False,
         write_beside=write_beside,

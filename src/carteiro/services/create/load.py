@@ -1,7 +1,7 @@
 """Loading rows into a draft, which neither clients nor pumps see."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from types import TracebackType
 from typing import NamedTuple
 
@@ -38,17 +38,26 @@ async def load_piece(conn: Connection, draft: Draft, piece: Piece) -> int:
     Here and not when the draft is opened: of a large batch they may be many, and the locks are held then.
     """
     await messages.load_messages(conn, piece.text)
+    return await withdraw_suppressed(conn, draft, piece.guarded, piece.first_seq, piece.last_seq)
+
+
+async def withdraw_suppressed(
+    conn: Connection, draft: Draft, guarded: Collection[int], first_seq: int, last_seq: int
+) -> int:
+    """Withdraw those of the inserted rows whose contact is suppressed. Answers how many take no capacity, as
+    `load_piece` does.
+    """
     suppressed = await suppression.find_in_batch(
         conn,
         draft.id,
         draft.account_id,
         scopes_of(draft.template_content["category"]),
-        first_seq=piece.first_seq,
-        last_seq=piece.last_seq,
+        first_seq=first_seq,
+        last_seq=last_seq,
         at=draft.scheduled_at,
     )
     await suppression.withdraw(conn, draft.id, suppressed)
-    return len(piece.guarded.union(suppressed))
+    return len({*guarded, *suppressed})
 
 
 class Loader:

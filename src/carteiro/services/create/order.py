@@ -1,7 +1,7 @@
 """From a request to an order: everything that can be checked before anything is taken. No transaction, no locks."""
 
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
@@ -39,8 +39,6 @@ class Order:
     """Its messages need capacity at once: it neither is scheduled nor waits for moderation."""
     guarded: frozenset[int]
     """Seqs of rows that cannot be rendered. Only `skip` lets them pass; they fail by the guard and take no capacity."""
-    event: str
-    """The lifecycle event by which the batch begins."""
     allow_duplicate: bool
     signed: bool = True
     """An equal request of the last minutes is this one. Not at the doors that go by other names."""
@@ -50,11 +48,6 @@ class Order:
     @property
     def batch_id(self) -> UUID:
         return self.draft.id
-
-    @property
-    def price(self) -> int:
-        """Credits to take for it."""
-        return self.draft.price
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,20 +81,10 @@ class Ground:
 
     def draft(self, *, total: int, request_signature: bytes, skipped: dict[str, Any] | None) -> Draft:
         """Under a new id."""
-        terms, service, template = self.terms, self.service, self.template
-        return Draft(
-            id=uuid7(),
-            account_id=service.account_id,
-            billing_account_id=service.billing_account_id,
-            service_id=service.id,
-            total=total,
-            charge_rule=service.charge_rule,
-            template_name=template.name,
-            template_language=template.language,
-            template_signature=template.signature,
-            template_content=template.content,
+        terms = self.terms
+        return replace(
+            begin_draft(self.service, self.template, total=total, request_signature=request_signature),
             header=terms.header,
-            request_signature=request_signature,
             reference=terms.reference,
             callback_url=terms.callback_url,
             on_capacity=terms.on_capacity,
@@ -121,9 +104,25 @@ class Ground:
             rows=screened.rows,
             starts_now=not test_mode and (scheduled_at is None or scheduled_at <= self.now),
             guarded=screened.guarded,
-            event="moderated" if test_mode else "opened",
             allow_duplicate=self.terms.allow_duplicate,
         )
+
+
+def begin_draft(service: Service, template: Template, *, total: int, request_signature: bytes) -> Draft:
+    """What the batch of any door takes over from its service and freezes of its template, under a new id."""
+    return Draft(
+        id=uuid7(),
+        account_id=service.account_id,
+        billing_account_id=service.billing_account_id,
+        service_id=service.id,
+        total=total,
+        charge_rule=service.charge_rule,
+        template_name=template.name,
+        template_language=template.language,
+        template_signature=template.signature,
+        template_content=template.content,
+        request_signature=request_signature,
+    )
 
 
 async def read_ground(pool: Pool, settings: Settings, caller: Caller, terms: BatchTerms) -> Ground:

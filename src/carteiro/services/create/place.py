@@ -5,14 +5,14 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from carteiro.domain.contacts import Screened
-from carteiro.domain.errors import IdempotencyKeyReused, Unavailable
+from carteiro.domain.errors import IdempotencyKeyReused
 from carteiro.domain.planning import Rotation
 from carteiro.services.api_keys import Caller
 from carteiro.services.create.load import Loader, Piece, load_piece, make_piece
 from carteiro.services.create.order import Order
-from carteiro.services.create.taking import debit, hold_capacity
+from carteiro.services.create.taking import hold_capacity, open_batch
 from carteiro.settings import Settings
-from carteiro.storage import batches, claims, idempotency, jobs
+from carteiro.storage import batches, claims, idempotency
 from carteiro.storage.idempotency import Key
 from carteiro.storage.pool import Connection, Pool, retry_serialization, transact
 
@@ -115,19 +115,15 @@ async def _place(
 async def _take(
     conn: Connection, settings: Settings, caller: Caller, order: Order, key: Key | None, required: int
 ) -> None:
-    """Everything under the locks. Raises _Replayed, CapacityExhausted or InsufficientCredits."""
+    """Everything under the locks. Raises _Replayed, and as `hold_capacity` and `open_batch`."""
     earlier = await _find_earlier(conn, settings, caller, order, key)
     if earlier is not None:
         raise _Replayed(earlier)
     if order.starts_now:
         await hold_capacity(conn, settings, order.draft, Rotation(order.service.rotation), required)
-    if not await batches.open_draft(conn, order.batch_id, event=order.event, debited=order.price):
-        raise Unavailable("The batch took too long to load.", retry_after_s=1)
+    await open_batch(conn, caller, order.service, order.draft)
     if order.write_beside is not None:
         await order.write_beside(conn)
-    await debit(conn, caller, order.draft)
-    if order.event == "opened":
-        await jobs.defer_pump(conn, order.service.id)
 
 
 async def _find_earlier(

@@ -4,18 +4,17 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from uuid import UUID
 
-from uuid_utils.compat import uuid7
-
 from carteiro.domain.errors import Conflict, Gone, NotFound, Unavailable
 from carteiro.domain.planning import Rotation
-from carteiro.domain.suppression import scopes_of
 from carteiro.services.api_keys import Caller
 from carteiro.services.create.drafts import discard_draft
+from carteiro.services.create.load import withdraw_suppressed
+from carteiro.services.create.order import begin_draft
 from carteiro.services.create.place import Creation
 from carteiro.services.create.refusals import NothingToRetry, NotSettled, TemplateNotUsable
-from carteiro.services.create.taking import debit, hold_capacity
+from carteiro.services.create.taking import hold_capacity, open_batch
 from carteiro.settings import Settings
-from carteiro.storage import batches, catalog, claims, jobs, retention, retries, suppression
+from carteiro.storage import batches, catalog, claims, retention, retries
 from carteiro.storage.batches import Draft
 from carteiro.storage.catalog import Service, Template
 from carteiro.storage.pool import Connection, Pool, retry_serialization, transact
@@ -82,10 +81,7 @@ async def _read_ground(pool: Pool, caller: Caller, batch_id: UUID) -> tuple[Pare
         assert service is not None  # services are deactivated, never deleted
         if not service.active:
             raise Conflict(f"The service {service.id} is not active.")
-        content = parent.template_content
-        frozen = Template(
-            parent.template_name, parent.template_language, content["category"], content, parent.template_signature
-        )
+        frozen = _frozen(parent)
         if not await catalog.is_usable(conn, frozen, service.id):
             raise TemplateNotUsable(frozen.name, frozen.language)
     return parent, service
@@ -96,22 +92,20 @@ async def _check_kept(conn: Connection, parent_id: UUID) -> None:
         raise Gone("The batch's messages were dropped for their age: there is nothing left to send again.")
 
 
+def _frozen(parent: Parent) -> Template:
+    content = parent.template_content
+    return Template(
+        parent.template_name, parent.template_language, content["category"], content, parent.template_signature
+    )
+
+
 def _draft(parent: Parent, service: Service) -> Draft:
     """All but the total. What is sent is the parent's, as it was frozen; what it costs is the service's, as it is."""
-    return Draft(
-        id=uuid7(),
-        account_id=parent.account_id,
-        billing_account_id=service.billing_account_id,
-        service_id=service.id,
-        total=0,
-        charge_rule=service.charge_rule,
-        template_name=parent.template_name,
-        template_language=parent.template_language,
-        template_signature=parent.template_signature,
-        template_content=parent.template_content,
+    # No request has it: it keeps nobody from posting the same contacts.
+    request_signature = sha256(f"retry-failed {parent.id}".encode()).digest()
+    return replace(
+        begin_draft(service, _frozen(parent), total=0, request_signature=request_signature),
         header=parent.header,
-        # No request has it: it keeps nobody from posting the same contacts.
-        request_signature=sha256(f"retry-failed {parent.id}".encode()).digest(),
         reference=parent.reference,
         callback_url=parent.callback_url,
         on_capacity=parent.on_capacity,
@@ -135,17 +129,14 @@ async def _load(pool: Pool, caller: Caller, parent: Parent, draft: Draft) -> _Lo
             raise NothingToRetry()
         draft = replace(draft, total=copied.total)
         await batches.add_draft(conn, draft)
-        scopes = scopes_of(draft.template_content["category"])
-        suppressed = await suppression.find_in_batch(conn, draft.id, draft.account_id, scopes, at=None)
-        await suppression.withdraw(conn, draft.id, suppressed)
-    return _Loaded(draft, copied.total - len({*copied.guarded, *suppressed}), copied.erasures)
+        idle = await withdraw_suppressed(conn, draft, copied.guarded, 1, copied.total)
+    return _Loaded(draft, copied.total - idle, copied.erasures)
 
 
 async def _open(pool: Pool, settings: Settings, caller: Caller, service: Service, loaded: _Loaded) -> Creation:
     draft = loaded.draft
     assert draft.parent_batch_id is not None
     parent_id = draft.parent_batch_id
-    event = "moderated" if service.test_mode else "opened"
 
     async def attempt() -> Creation:
         async with transact(pool) as conn:
@@ -158,11 +149,7 @@ async def _open(pool: Pool, settings: Settings, caller: Caller, service: Service
             await hold_capacity(conn, settings, draft, Rotation(service.rotation), required)
             if await retries.lock_parent(conn, parent_id) != loaded.erasures:
                 raise _ErasedMeanwhile
-            if not await batches.open_draft(conn, draft.id, event=event, debited=draft.price):
-                raise Unavailable("The batch took too long to load.", retry_after_s=1)
-            await debit(conn, caller, draft)
-            if event == "opened":
-                await jobs.defer_pump(conn, service.id)
+            await open_batch(conn, caller, service, draft)
         return Creation(draft.id, replayed=False)
 
     return await retry_serialization(attempt)

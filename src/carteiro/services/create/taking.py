@@ -2,13 +2,14 @@
 
 from carteiro.domain import capacity as arithmetic
 from carteiro.domain.capacity import ManagerMeter, SenderMeter
-from carteiro.domain.errors import CapacityExhausted, InsufficientCredits
+from carteiro.domain.errors import CapacityExhausted, InsufficientCredits, Unavailable
 from carteiro.domain.planning import Rotation
 from carteiro.services.api_keys import Caller
 from carteiro.settings import Settings
-from carteiro.storage import capacity, ledger, pools
+from carteiro.storage import batches, capacity, jobs, ledger, pools
 from carteiro.storage.batches import Draft
 from carteiro.storage.capacity import Meter, MeterId
+from carteiro.storage.catalog import Service
 from carteiro.storage.pool import Connection
 from carteiro.storage.pools import Candidate
 
@@ -48,8 +49,22 @@ def _sender_meter(candidate: Candidate, own: Meter) -> SenderMeter:
     return SenderMeter(candidate.sender_id, candidate.business_manager_id, candidate.quality, own.limit, own.used)
 
 
-async def debit(conn: Connection, caller: Caller, draft: Draft) -> None:
-    """Take what the batch costs, all or none. Locks the account. Raises InsufficientCredits."""
+async def open_batch(conn: Connection, caller: Caller, service: Service, draft: Draft) -> None:
+    """Make the draft a batch that clients see, take what it costs, and have it pumped unless it waits for moderation.
+
+    The caller has locked the service and holds the capacity. Locks the batch, then the account. Raises Unavailable
+    where the draft is gone, or InsufficientCredits.
+    """
+    event = "moderated" if service.test_mode else "opened"
+    if not await batches.open_draft(conn, draft.id, event=event, debited=draft.price):
+        raise Unavailable("The batch took too long to load.", retry_after_s=1)
+    await _debit(conn, caller, draft)
+    if not service.test_mode:
+        await jobs.defer_pump(conn, service.id)
+
+
+async def _debit(conn: Connection, caller: Caller, draft: Draft) -> None:
+    """All or none. Raises InsufficientCredits."""
     if not draft.price:
         return
     left = await ledger.debit(

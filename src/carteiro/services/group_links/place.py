@@ -1,10 +1,8 @@
 """From a request to a batch of one, in one short transaction; the same reference twice is one send."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
-
-from uuid_utils.compat import uuid7
 
 from carteiro.domain import phones
 from carteiro.domain.contacts import Row
@@ -22,7 +20,13 @@ from carteiro.domain.phones import Phone
 from carteiro.domain.requests import OnCapacity
 from carteiro.services.api_keys import Caller
 from carteiro.services.create import Creation, Key
-from carteiro.services.create.order import Order, category_faults, forbidden_terms_of, read_usable_template
+from carteiro.services.create.order import (
+    Order,
+    begin_draft,
+    category_faults,
+    forbidden_terms_of,
+    read_usable_template,
+)
 from carteiro.services.create.place import find_under_key, place_order
 from carteiro.settings import Settings
 from carteiro.storage import catalog, group_links, outcomes
@@ -121,19 +125,8 @@ def draft_of(
     max_attempts: int | None = None,
     retry_base_s: float | None = None,
 ) -> Draft:
-    service, template = ground.service, ground.template
-    return Draft(
-        id=uuid7(),
-        account_id=service.account_id,
-        billing_account_id=service.billing_account_id,
-        service_id=service.id,
-        total=1,
-        charge_rule=service.charge_rule,
-        template_name=template.name,
-        template_language=template.language,
-        template_signature=template.signature,
-        template_content=template.content,
-        request_signature=request_hash(door, request),
+    return replace(
+        begin_draft(ground.service, ground.template, total=1, request_signature=request_hash(door, request)),
         reference=request.reference,
         on_capacity=OnCapacity.SPILL,
         max_attempts=max_attempts,
@@ -169,7 +162,6 @@ async def place(
         rows=[Row(1, phone.identity, phone.address, placeholders, extra_of(request, content))],
         starts_now=draft.scheduled_at is None and not ground.service.test_mode,
         guarded=frozenset(),
-        event="moderated" if ground.service.test_mode else "opened",
         allow_duplicate=True,
         signed=False,
         write_beside=write_beside,
