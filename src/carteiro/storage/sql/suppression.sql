@@ -2,13 +2,14 @@
 
 -- name: note
 -- Of two words of one source the later counts; an equal one is the same word told again.
-INSERT INTO suppression AS s (account_id, phone_key, scope, source, reason, until, said_at, actor)
+INSERT INTO suppression AS s (account_id, phone_key, scope, source, reason, until, said_at, actor, created_at, changed_at)
 SELECT DISTINCT ON (account_id, phone_key, scope, source)
     account_id, phone_key, scope, source, reason, CASE WHEN NOT stop THEN least(said_at, clock_timestamp()) END,
     -- Nothing was said in the future: such a word could never be taken back. Null: said now.
-    least(said_at, clock_timestamp()), current_actor()
+    least(said_at, clock_timestamp()), current_actor(), clock.now, clock.now
 FROM unnest(%(accounts)s::text[], %(phones)s::bigint[], %(scopes)s::text[], %(sources)s::text[], %(reasons)s::text[],
     %(said_at)s::timestamptz[], %(stops)s::bool[]) AS t (account_id, phone_key, scope, source, reason, said_at, stop)
+CROSS JOIN (SELECT clock_timestamp() AS now OFFSET 0) clock -- read once: what is new was not changed after it was made
 ORDER BY account_id, phone_key, scope, source, said_at DESC, stop DESC
 ON CONFLICT (account_id, phone_key, scope, source) DO UPDATE SET
     reason = excluded.reason, until = excluded.until, said_at = excluded.said_at, actor = excluded.actor, changed_at = clock_timestamp()
@@ -16,12 +17,13 @@ WHERE s.said_at < excluded.said_at
 
 -- name: cool_down
 -- What is refused while a cool-down runs had left before it began: that does not make it longer.
-INSERT INTO suppression AS s (account_id, phone_key, scope, source, reason, until, said_at, actor)
+INSERT INTO suppression AS s (account_id, phone_key, scope, source, reason, until, said_at, actor, created_at, changed_at)
 SELECT DISTINCT ON (account_id, phone_key, scope, source)
     account_id, phone_key, scope, source, reason, clock_timestamp() + make_interval(secs => %(first_s)s), least(said_at, clock_timestamp()),
-    current_actor()
+    current_actor(), clock.now, clock.now
 FROM unnest(%(accounts)s::text[], %(phones)s::bigint[], %(scopes)s::text[], %(sources)s::text[], %(reasons)s::text[],
     %(said_at)s::timestamptz[]) AS t (account_id, phone_key, scope, source, reason, said_at)
+CROSS JOIN (SELECT clock_timestamp() AS now OFFSET 0) clock -- read once: what is new was not changed after it was made
 ORDER BY account_id, phone_key, scope, source, said_at DESC
 ON CONFLICT (account_id, phone_key, scope, source) DO UPDATE SET
     reason = excluded.reason, said_at = excluded.said_at, actor = excluded.actor, changed_at = clock_timestamp(),
