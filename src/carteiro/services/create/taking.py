@@ -1,17 +1,15 @@
 """What a batch takes when it is opened: capacity and credits, all of it or a Problem."""
 
 from carteiro.domain import capacity as arithmetic
-from carteiro.domain.capacity import ManagerMeter, SenderMeter
 from carteiro.domain.errors import CapacityExhausted, InsufficientCredits, Unavailable
 from carteiro.domain.planning import Rotation
 from carteiro.services.api_keys import Caller
+from carteiro.services.dispatch.ground import manager_meters, meters_needed, sender_meter
 from carteiro.settings import Settings
 from carteiro.storage import batches, capacity, jobs, ledger, pools
 from carteiro.storage.batches import Draft
-from carteiro.storage.capacity import Meter, MeterId
 from carteiro.storage.catalog import Service
 from carteiro.storage.pool import Connection
-from carteiro.storage.pools import Candidate
 
 
 async def hold_capacity(conn: Connection, settings: Settings, draft: Draft, rotation: Rotation, required: int) -> None:
@@ -29,24 +27,15 @@ async def hold_capacity(conn: Connection, settings: Settings, draft: Draft, rota
         template_language=draft.template_language,
         signature=draft.template_signature,
     )
-    ids: set[MeterId] = {("bm", candidate.business_manager_id) for candidate in candidates}
-    ids |= {("sender", candidate.sender_id) for candidate in candidates}
-    meters = await capacity.lock_meters(conn, ids, keep_s=settings.window_s + settings.bucket_s)
-    managers = [
-        ManagerMeter(owner, meter.limit, meter.used, meter.held)
-        for (kind, owner), meter in sorted(meters.items())
-        if kind == "bm"
-    ]
-    senders = [_sender_meter(candidate, meters["sender", candidate.sender_id]) for candidate in candidates]
+    needed = meters_needed(candidates)
+    meters = await capacity.lock_meters(conn, needed, keep_s=settings.window_s + settings.bucket_s)
+    managers = manager_meters(candidates, meters)
+    senders = [sender_meter(candidate, meters) for candidate in candidates]
     available = arithmetic.available(managers, senders)
     if draft.on_capacity == "reject" and available is not None and available < required:
         raise CapacityExhausted(available=available, required=required)
     holds = arithmetic.plan_holds(required, managers, senders, rotation)
     await capacity.hold(conn, draft.id, holds, {manager.id: manager.limit for manager in managers})
-
-
-def _sender_meter(candidate: Candidate, own: Meter) -> SenderMeter:
-    return SenderMeter(candidate.sender_id, candidate.business_manager_id, candidate.quality, own.limit, own.used)
 
 
 async def open_batch(conn: Connection, caller: Caller, service: Service, draft: Draft) -> None:

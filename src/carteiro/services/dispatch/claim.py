@@ -11,7 +11,7 @@ from carteiro.domain.lifecycle import BatchState
 from carteiro.domain.outcomes import Outgoing
 from carteiro.domain.planning import Plan, Rotation, Slot, plan_slots
 from carteiro.services.dispatch.clock import from_us, monotonic_s
-from carteiro.services.dispatch.ground import Ground, lock_ground
+from carteiro.services.dispatch.ground import Ground, keep_calendars, lock_ground
 from carteiro.services.dispatch.holds import hold_at_start, tidy_holds
 from carteiro.services.dispatch.model import Due, Nothing, Slice
 from carteiro.services.dispatch.record import BLACKOUT_AFTER
@@ -70,10 +70,10 @@ async def _claim(
 ) -> Slice | Nothing:
     """`freed` takes the business managers on which holds were released."""
     settings = station.settings
-    entered = await enter_service(conn, service_id, slice_s)
+    entered = await enter_service(conn, service_id, settings, spacing, slice_s)
     if isinstance(entered, Nothing):
         return entered
-    service, allowance = entered
+    service, most = entered
 
     turn = await (claims.next_turn(conn, service_id) if batch_id is None else claims.one_turn(conn, batch_id))
     if turn is None:
@@ -90,7 +90,6 @@ async def _claim(
         await claims.start_batch(conn, turn.batch_id)
         await hold_at_start(conn, turn.batch_id, ground, Rotation(service.rotation), pending)
 
-    most = min(allowance, settings.slice_max, spacing.rows_in(slice_s), ceil(service.messages_per_second * slice_s))
     probing = service.failures_in_a_row >= BLACKOUT_AFTER
     ready = await take_ready(conn, turn, cursor_seq, most, probing=probing)
     start_us = ground.reading.database_us + round(spacing.lead_s * 1e6)
@@ -117,8 +116,10 @@ async def _claim(
     return await _open(conn, station, service_id, service, turn, ground, ready, plan.slots, filled=filled)
 
 
-async def enter_service(conn: Connection, service_id: str, slice_s: float) -> tuple[Service, int] | Nothing:
-    """Lock the service, then read it: with how many rows may come under way, or what stands in the way of any."""
+async def enter_service(
+    conn: Connection, service_id: str, settings: Settings, spacing: Spacing, slice_s: float
+) -> tuple[Service, int] | Nothing:
+    """Lock the service, then read it: with how many rows a slice may have, or what stands in the way of any."""
     await claims.lock_service(conn, service_id)
     service = await claims.read_service(conn, service_id)
     if service is None or not service.active:
@@ -126,7 +127,10 @@ async def enter_service(conn: Connection, service_id: str, slice_s: float) -> tu
     if service.wait_until is not None:
         return Nothing(service.wait_reason or "waiting", (service.wait_until - service.now).total_seconds())
     allowance = in_flight_allowance(service, slice_s) - service.in_flight
-    return (service, allowance) if allowance > 0 else Nothing("in_flight", POLL_S)
+    if allowance <= 0:
+        return Nothing("in_flight", POLL_S)
+    paced = ceil(service.messages_per_second * slice_s)
+    return service, min(allowance, settings.slice_max, spacing.rows_in(slice_s), paced)
 
 
 def slice_length_s(settings: Settings, *, has_log: bool) -> float:
@@ -223,10 +227,8 @@ async def _open(
     ]
     from_holds = Counter(slot.lane.business_manager_id for slot in slots if slot.from_hold)
     await capacity.charge(conn, turn.batch_id, units, from_holds, ground.limits)
-    await claims.write_pace(
-        conn,
-        {pace_id: calendar.trimmed(ground.reading.database_us) for pace_id, calendar in ground.granted(slots).items()},
-    )
+    carriers = {(slot.lane.sender_id, slot.lane.business_manager_id) for slot in slots}
+    await keep_calendars(conn, service_id, ground.calendars, carriers, ground.reading)
     claim_id, lease_until = await claims.open_claim(
         conn,
         batch_id=turn.batch_id,

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from datetime import timedelta
-from math import ceil
 
 from carteiro.domain.erasure import ERASED
 from carteiro.domain.follow_ups import free_form_of
@@ -13,7 +12,7 @@ from carteiro.domain.planning import Lane, next_chance_us, plan_each
 from carteiro.domain.suppression import SUPPRESSED, scopes_of
 from carteiro.services.dispatch.claim import POLL_S, enter_service, notify_url, slice_length_s
 from carteiro.services.dispatch.clock import from_us, monotonic_s
-from carteiro.services.dispatch.ground import open_calendars, paced_by, paces_of
+from carteiro.services.dispatch.ground import calendars_of, keep_calendars, open_calendars, paces_of
 from carteiro.services.dispatch.model import Due, Nothing, Slice
 from carteiro.services.dispatch.record import BLACKOUT_AFTER
 from carteiro.services.dispatch.spacing import Spacing
@@ -61,10 +60,10 @@ async def _claim(
     conn: Connection, station: Station, service_id: str, spacing: Spacing, slice_s: float
 ) -> Slice | Nothing:
     settings = station.settings
-    entered = await enter_service(conn, service_id, slice_s)
+    entered = await enter_service(conn, service_id, settings, spacing, slice_s)
     if isinstance(entered, Nothing):
         return entered
-    service, allowance = entered
+    service, most = entered
     if service.failures_in_a_row >= BLACKOUT_AFTER and await claims.next_turn(conn, service_id) is not None:
         # A batch probes with whichever of its rows has failed least; a follow-up may be the one that always fails.
         return Nothing("blackout", POLL_S)
@@ -72,7 +71,6 @@ async def _claim(
     turn = await follow_ups.next_turn(conn, service_id, margin_s=margin_s)
     if turn is None:
         return Nothing("idle")
-    most = min(allowance, settings.slice_max, spacing.rows_in(slice_s), ceil(service.messages_per_second * slice_s))
     carriers = {
         carrier.sender_id: carrier
         for carrier in await follow_ups.read_carriers(conn, turn.batch_id, most, margin_s=margin_s)
@@ -108,17 +106,8 @@ async def _claim(
     going = [(row, at_us) for row, at_us in zip(rows, planned, strict=True) if at_us is not None]
     if not going:
         return Nothing("pacing" if rows else "gap", 0.0)
-    used = {
-        pace_id for row, _ in going for pace_id in paced_by(row.sender_id, carriers[row.sender_id].business_manager_id)
-    }
-    await claims.write_pace(
-        conn,
-        {
-            pace_id: calendar.trimmed(reading.database_us)
-            for pace_id, calendar in calendars.items()
-            if pace_id in used or calendar is served
-        },
-    )
+    used = {(row.sender_id, carriers[row.sender_id].business_manager_id) for row, _ in going}
+    await keep_calendars(conn, service_id, calendars, used, reading)
     claim_id, lease_until = await follow_ups.open_claim(
         conn,
         batch_id=turn.batch_id,
@@ -146,8 +135,7 @@ async def _without_unwanted(conn: Connection, turn: Turn, rows: Sequence[Row]) -
 
 
 def _lane(carrier: Carrier, calendars: dict[PaceId, Calendar]) -> Lane:
-    paced = paced_by(carrier.sender_id, carrier.business_manager_id)
-    own = tuple(calendars[pace_id] for pace_id in paced if pace_id in calendars)
+    own = calendars_of(carrier.sender_id, carrier.business_manager_id, calendars)
     return Lane(carrier.sender_id, carrier.business_manager_id, "UNKNOWN", 0, None, own)
 
 

@@ -70,15 +70,6 @@ class Ground:
         waiting = [candidate.wait_until for candidate in self.candidates.values() if candidate.wait_until is not None]
         return min(waiting, default=None)
 
-    def granted(self, slots: Iterable[Slot]) -> dict[PaceId, Calendar]:
-        """The calendars in which these slots were granted."""
-        used = {pace_id for slot in slots for pace_id in paced_by(slot.lane.sender_id, slot.lane.business_manager_id)}
-        return {
-            pace_id: calendar
-            for pace_id, calendar in self.calendars.items()
-            if pace_id in used or calendar is self.service_calendar
-        }
-
     @property
     def meters(self) -> set[MeterId]:
         return set(self.limits)
@@ -98,8 +89,7 @@ async def lock_ground(conn: Connection, service_id: str, service: Service, turn:
         signature=turn.template_signature,
     )
     held_on = await capacity.read_holds(conn, turn.batch_id)
-    usable: set[MeterId] = {("bm", candidate.business_manager_id) for candidate in candidates}
-    usable |= {("sender", candidate.sender_id) for candidate in candidates}
+    usable = meters_needed(candidates)
     meters = await capacity.lock_meters(
         conn, usable | {("bm", bm) for bm in held_on}, keep_s=settings.window_s + settings.bucket_s
     )
@@ -107,8 +97,8 @@ async def lock_ground(conn: Connection, service_id: str, service: Service, turn:
     paces = paces_of(service_id, service, candidates)
     reading, calendars = await open_calendars(conn, paces, settings)
 
-    managers = [_manager(bm, meters["bm", bm]) for bm in _managers(candidates)]
-    senders = [_sender(candidate, meters) for candidate in candidates]
+    managers = manager_meters(candidates, meters)
+    senders = [sender_meter(candidate, meters) for candidate in candidates]
     return Ground(
         reading=reading,
         candidates={candidate.sender_id: candidate for candidate in candidates},
@@ -148,8 +138,20 @@ async def open_calendars(
     }
 
 
-def _managers(candidates: Iterable[Candidate]) -> list[str]:
-    return sorted({candidate.business_manager_id for candidate in candidates})
+async def keep_calendars(
+    conn: Connection,
+    service_id: str,
+    calendars: Mapping[PaceId, Calendar],
+    senders: Iterable[tuple[str, str]],
+    reading: Reading,
+) -> None:
+    """Write those in which calls were granted: the service's, and of each sender (with its business manager)."""
+    used: set[PaceId] = {("service", service_id)}
+    used |= {pace_id for sender_id, bm in senders for pace_id in _paced_by(sender_id, bm)}
+    granted = {
+        pace_id: calendar.trimmed(reading.database_us) for pace_id, calendar in calendars.items() if pace_id in used
+    }
+    await claims.write_pace(conn, granted)
 
 
 def paces_of(
@@ -165,28 +167,48 @@ def paces_of(
     return paces
 
 
-def _manager(id: str, meter: Meter) -> ManagerMeter:
-    return ManagerMeter(id, meter.limit, meter.used, meter.held)
+def meters_needed(candidates: Iterable[Candidate]) -> set[MeterId]:
+    """Everything that limits what they may send."""
+    needed: set[MeterId] = set()
+    for candidate in candidates:
+        needed |= {("bm", candidate.business_manager_id), ("sender", candidate.sender_id)}
+    return needed
 
 
-def _sender(candidate: Candidate, meters: dict[MeterId, Meter]) -> SenderMeter:
+def manager_meters(candidates: Iterable[Candidate], meters: Mapping[MeterId, Meter]) -> list[ManagerMeter]:
+    """Of the candidates' business managers, in order of id."""
+    owners = sorted({candidate.business_manager_id for candidate in candidates})
+    return [
+        ManagerMeter(owner, meter.limit, meter.used, meter.held)
+        for owner, meter in ((owner, meters["bm", owner]) for owner in owners)
+    ]
+
+
+def sender_meter(candidate: Candidate, meters: Mapping[MeterId, Meter]) -> SenderMeter:
     own = meters["sender", candidate.sender_id]
     return SenderMeter(candidate.sender_id, candidate.business_manager_id, candidate.quality, own.limit, own.used)
 
 
 def _lane(candidate: Candidate, sender: SenderMeter, calendars: dict[PaceId, Calendar]) -> Lane:
-    paced = paced_by(candidate.sender_id, candidate.business_manager_id)
     return Lane(
         sender.id,
         sender.business_manager_id,
         sender.quality,
         sender.used,
         sender.rest,
-        tuple(calendars[pace_id] for pace_id in paced if pace_id in calendars),
+        calendars_of(candidate.sender_id, candidate.business_manager_id, calendars),
     )
 
 
-def paced_by(sender_id: str, business_manager_id: str) -> tuple[PaceId, PaceId]:
+def calendars_of(
+    sender_id: str, business_manager_id: str, calendars: Mapping[PaceId, Calendar]
+) -> tuple[Calendar, ...]:
+    """Those that a call of the sender is granted in, beside the service's."""
+    paced = _paced_by(sender_id, business_manager_id)
+    return tuple(calendars[pace_id] for pace_id in paced if pace_id in calendars)
+
+
+def _paced_by(sender_id: str, business_manager_id: str) -> tuple[PaceId, PaceId]:
     return ("sender", sender_id), ("bm", business_manager_id)
 
 
