@@ -2,15 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from uuid import UUID
 
 from carteiro.domain.outcomes import followup_key
-from carteiro.domain.retries import attempt_delay_s
 from carteiro.services.dispatch.model import Result, Slice
-from carteiro.services.dispatch.record import ATTEMPTS_MAX, judge, note_service, wait_for_pairs
+from carteiro.services.dispatch.record import final_move, judge, note_service, wait_for_pairs
 from carteiro.settings import Settings
 from carteiro.storage import follow_ups, outcomes
-from carteiro.storage.outcomes import Move
 from carteiro.storage.pool import Pool, retry_serialization, transact
 
 
@@ -37,7 +34,12 @@ async def record_follow_ups(
                 piece.batch_id,
                 piece.claim_id,
                 [
-                    _final(move, earlier[move.seq], piece.batch_id, pair_waits_s.get(move.seq, 0.0))
+                    final_move(
+                        move,
+                        earlier[move.seq],
+                        followup_key(piece.batch_id, move.seq),
+                        pair_wait_s=pair_waits_s.get(move.seq, 0.0),
+                    )
                     for move in verdicts.moves
                 ],
                 look_after_s=settings.reconcile_after_s,
@@ -45,15 +47,3 @@ async def record_follow_ups(
             await note_service(conn, piece, verdicts, settings)
 
     await retry_serialization(attempt)
-
-
-def _final(move: Move, earlier: int, batch_id: UUID, pair_wait_s: float) -> Move:
-    """What did not leave waits, or fails after too many tries."""
-    if move.event != "given_back":
-        return move
-    if not move.attempts:
-        return replace(move, delay_s=max(move.delay_s, pair_wait_s))
-    attempt = earlier + move.attempts
-    if attempt >= min(ATTEMPTS_MAX, move.tries_max or ATTEMPTS_MAX):
-        return replace(move, event="exhausted")
-    return replace(move, delay_s=attempt_delay_s(None, attempt, followup_key(batch_id, move.seq)))

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from uuid import UUID
 
 from carteiro.domain.outcomes import (
     Accepted,
@@ -24,7 +23,7 @@ from carteiro.settings import Settings
 from carteiro.storage import capacity, outcomes
 from carteiro.storage.capacity import Unit, meters_of
 from carteiro.storage.facts import merge_facts, note_returned
-from carteiro.storage.outcomes import Move, Shared
+from carteiro.storage.outcomes import Move
 from carteiro.storage.pool import Connection, Pool, retry_serialization, transact
 
 THROTTLE_WAIT_S = 2.0
@@ -100,11 +99,18 @@ async def _write(conn: Connection, piece: Slice, results: Sequence[Result], sett
     batch = await outcomes.share_batch(conn, piece.batch_id)
     attempts = {result.due.outgoing.seq: result.due.attempt for result in results}
     pair_waits_s = await wait_for_pairs(conn, piece, verdicts.pairs)
-    waiting = [
-        replace(move, delay_s=max(move.delay_s, pair_waits_s.get(move.seq, 0.0))) if move.seq in pair_waits_s else move
+    moves = [
+        final_move(
+            move,
+            attempts[move.seq],
+            message_key(piece.batch_id, move.seq),
+            pair_wait_s=pair_waits_s.get(move.seq, 0.0),
+            max_attempts=batch.max_attempts,
+            retry_base_s=batch.retry_base_s,
+            sends=batch.sends,
+        )
         for move in verdicts.moves
     ]
-    moves = [_final(move, attempts[move.seq], piece.batch_id, batch) for move in waiting]
 
     merged = await merge_facts(conn, piece.batch_id, verdicts.facts, claim_id=piece.claim_id)
     moved = await outcomes.move_claimed(
@@ -191,20 +197,29 @@ def _not_the_contacts_fault(result: Result) -> Sequence[Kind]:
     return NOT_THE_CONTACTS_FAULT if result.due.unit is not None else (Kind.SENDER, Kind.ACCOUNT)
 
 
-def _final(move: Move, earlier: int, batch_id: UUID, batch: Shared) -> Move:
-    """The last of its attempts fails, an earlier one waits; a row given back to a batch that no longer sends is
-    dropped.
+def final_move(
+    move: Move,
+    earlier: int,
+    key: str,
+    *,
+    pair_wait_s: float,
+    max_attempts: int | None = None,
+    retry_base_s: float | None = None,
+    sends: bool = True,
+) -> Move:
+    """The last of its attempts fails, an earlier one waits, as does a contact who gets too many; a row given back to a
+    batch that no longer sends is dropped. `earlier` attempts there were before, of the message that goes by `key`.
     """
     if move.event != "given_back":
         return move
     attempt = earlier + move.attempts
-    if move.attempts and attempt >= min(batch.max_attempts or ATTEMPTS_MAX, move.tries_max or ATTEMPTS_MAX):
+    if move.attempts and attempt >= min(max_attempts or ATTEMPTS_MAX, move.tries_max or ATTEMPTS_MAX):
         return replace(move, event="exhausted")
-    if not batch.sends:
+    if not sends:
         return replace(move, event="dropped")
     if move.attempts:
-        return replace(move, delay_s=attempt_delay_s(batch.retry_base_s, attempt, message_key(batch_id, move.seq)))
-    return move
+        return replace(move, delay_s=attempt_delay_s(retry_base_s, attempt, key))
+    return replace(move, delay_s=max(move.delay_s, pair_wait_s)) if pair_wait_s else move
 
 
 async def wait_for_pairs(conn: Connection, piece: Slice, seqs: set[int]) -> dict[int, float]:

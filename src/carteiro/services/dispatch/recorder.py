@@ -1,6 +1,7 @@
 """Collects the outcomes of all slices of this process and records them in bulk, a few times a second."""
 
 import asyncio
+from collections.abc import Sequence
 
 import structlog
 
@@ -15,6 +16,22 @@ log = structlog.get_logger(__name__)
 FLUSH_EVERY_S = 0.1
 FLUSH_AT_ROWS = 200
 RETRY_DELAY_S = 0.5
+
+
+async def record_when_reached(pool: Pool, piece: Slice, results: Sequence[Result], settings: Settings) -> None:
+    """Write the slice's next flush, again and again while Postgres is away: outcomes are evidence even after the
+    lease.
+    """
+    write = record_follow_ups if piece.follow_ups else record
+    while True:
+        try:
+            await write(pool, piece, results, piece.flushes, settings)
+        except UNREACHABLE:
+            log.warning("record_delayed", claim_id=piece.claim_id, rows=len(results))
+            await asyncio.sleep(RETRY_DELAY_S)
+        else:
+            piece.flushes += 1
+            return
 
 
 class Recorder:
@@ -40,9 +57,7 @@ class Recorder:
             self._full.set()
 
     async def run(self) -> None:
-        """Until cancelled. Outcomes are kept and tried again while Postgres is away: they are evidence even after the
-        lease.
-        """
+        """Until cancelled."""
         while True:
             await self._wake.wait()
             try:
@@ -67,19 +82,10 @@ class Recorder:
         return self._noted.keys() | self._flushing
 
     async def _flush(self, piece: Slice, results: list[Result]) -> None:
-        write = record_follow_ups if piece.follow_ups else record
-        while True:
-            try:
-                await write(self._pool, piece, results, piece.flushes, self._settings)
-            except UNREACHABLE:
-                log.warning("record_delayed", claim_id=piece.claim_id, rows=len(results))
-                await asyncio.sleep(RETRY_DELAY_S)
-            except Exception:
-                await self._flush_apart(piece, results)
-                return
-            else:
-                piece.flushes += 1
-                return
+        try:
+            await record_when_reached(self._pool, piece, results, self._settings)
+        except Exception:
+            await self._flush_apart(piece, results)
 
     async def _flush_apart(self, piece: Slice, results: list[Result]) -> None:
         """A row that cannot be recorded fails alone: it stays `pending_send`, its claim is not renewed any more, and

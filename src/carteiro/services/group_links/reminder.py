@@ -27,7 +27,8 @@ from carteiro.services.api_keys import Caller
 from carteiro.services.create import Creation, Key
 from carteiro.services.dispatch.claim import claim_slice
 from carteiro.services.dispatch.model import Result, Slice
-from carteiro.services.dispatch.record import NOT_THE_CONTACTS_FAULT, record
+from carteiro.services.dispatch.record import NOT_THE_CONTACTS_FAULT
+from carteiro.services.dispatch.recorder import record_when_reached
 from carteiro.services.dispatch.send import Calls, send_slice
 from carteiro.services.dispatch.spacing import Spacing
 from carteiro.services.dispatch.station import Claimant
@@ -36,7 +37,7 @@ from carteiro.services.group_links.reading import LinkView, read_link
 from carteiro.services.withdraw import withdraw_some
 from carteiro.settings import Settings
 from carteiro.storage import group_links, idempotency
-from carteiro.storage.pool import UNREACHABLE, Pool, transact
+from carteiro.storage.pool import Pool, transact
 
 log = structlog.get_logger(__name__)
 
@@ -48,7 +49,6 @@ SPARE_S = 0.5
 RETRY_AFTER_S = 2.0
 """Where nobody said for how long to wait."""
 RETRY_AFTER_MAX_S = 3_600.0
-RECORD_AGAIN_S = 0.5
 EXPIRED = "BATCH_EXPIRED"
 """The code of a message that was not sent in its time."""
 
@@ -204,15 +204,8 @@ class Reminders:
         results: list[Result] = []
         lag_s = await send_slice(piece, provider, self._calls, lambda _, result: results.append(result))
         self._spacing.learn(lag_s=lag_s, filled=False)
-        while True:
-            try:
-                await record(self._pool, piece, results, piece.flushes, self._settings)
-            except UNREACHABLE:
-                # It is evidence even after the lease.
-                log.warning("record_delayed", claim_id=piece.claim_id, rows=len(results))
-                await asyncio.sleep(RECORD_AGAIN_S)
-            else:
-                return results[0]
+        await record_when_reached(self._pool, piece, results, self._settings)
+        return results[0]
 
 
 WORDS = {
