@@ -181,17 +181,18 @@ async def _apply(
         ]
         heard += of_contacts
         items += [_Item(payload, _cleaned(fact)) for fact in parsed.facts]
+    placed: list[_Item] = []
     for item in [*items, *resolved]:
-        if not 0 < item.fact.seq <= SEQ_MAX:
+        if 0 < item.fact.seq <= SEQ_MAX:
+            placed.append(item)
+        else:
             key = message_key(item.fact.batch_id, item.fact.seq)
             told.append(Receipt(item.payload, Result.ORPHAN, item.kind, item.fact.batch_id, detail=key))
-    items = [item for item in [*items, *resolved] if 0 < item.fact.seq <= SEQ_MAX]
-    items.sort(key=_place)
-    whose = _Whose(
-        await receipts.share_batches(conn, sorted({item.fact.batch_id for item in items})), owners, Aftermath()
-    )
-    told += [item.receipt(Result.ORPHAN, "no such batch") for item in items if item.fact.batch_id not in whose.batches]
-    told += await _merge_apart(conn, [item for item in items if item.fact.batch_id in whose.batches], whose)
+    placed.sort(key=_place)
+    batches = await receipts.share_batches(conn, sorted({item.fact.batch_id for item in placed}))
+    whose = _Whose(batches, owners, Aftermath())
+    told += [item.receipt(Result.ORPHAN, "no such batch") for item in placed if item.fact.batch_id not in batches]
+    told += await _merge_apart(conn, [item for item in placed if item.fact.batch_id in batches], whose)
     told += await note_answers(conn, written, window_s=window_s)
     await note_heard(conn, heard)
     await whose.aftermath.write(conn)
