@@ -278,3 +278,17 @@ async def test_a_flush_on_a_session_that_postgres_ended_or_on_a_standby_is_tried
         await station.dispatcher.recorder.drained()
     assert not troubles
     assert await counts(pool) == {"sent": 1}
+
+
+# Size
+
+
+async def test_a_batch_goes_on_past_the_last_small_integer(pool: Pool) -> None:
+    """A cursor below 32,768 and a look-ahead beyond it stopped the batch, and its whole service, for good."""
+    await add_account(pool, credits=33_000, bm_limit=33_000, messages_per_second=10_000)
+    await add_batch(pool, 33_000)
+    await change(pool, "UPDATE batch SET cursor_seq = 32700")
+    station = Bench(pool, SETTINGS, FakeProvider())
+    station.spacing.rate_per_s = 20_000.0
+    piece = await station.claimed()
+    assert [due.outgoing.seq for due in piece.due][:100] == list(range(32_701, 32_801))

@@ -18,7 +18,7 @@ from psycopg.errors import (
 from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
-from carteiro.storage.arrays import use_quick_arrays
+from carteiro.storage.parameters import convert_parameters
 
 Connection = AsyncConnection[TupleRow]
 Pool = AsyncConnectionPool[Connection]
@@ -79,7 +79,7 @@ async def open_pool(
     pool: Pool = AsyncConnectionPool(
         session_dsn(dsn, application_name, options),
         kwargs={"autocommit": True},
-        configure=use_quick_arrays,
+        configure=convert_parameters,
         min_size=min_size,
         max_size=max_size,
         check=check,

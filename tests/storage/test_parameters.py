@@ -1,4 +1,4 @@
-"""Arrays reach Postgres as they were given, however they are converted."""
+"""Parameters reach Postgres as they were given, however they are converted."""
 
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -53,3 +53,16 @@ async def test_any_array_survives(pool: Pool, numbers: list[Any], texts: list[An
     async with pool.connection() as conn:
         cursor = await conn.execute("SELECT %s::bigint[], %s::text[], %s::timestamptz[]", (numbers, texts, at))
         assert await cursor.fetchone() == (numbers, texts, at)
+
+
+@pytest.mark.parametrize("number", [0, 32_767, -32_768, 2**31 - 1, -(2**31), 2**31, 2**63 - 1, 2**70])
+async def test_any_integer_survives(pool: Pool, number: int) -> None:
+    async with pool.connection() as conn:
+        cursor = await conn.execute("SELECT %s", (number,))
+        assert await cursor.fetchone() == (number,)
+
+
+async def test_two_small_integers_may_have_any_sum(pool: Pool) -> None:
+    async with pool.connection() as conn:
+        cursor = await conn.execute("SELECT %s + %s, (%s::int[])[1]", (32_700, 500, [1]))
+        assert await cursor.fetchone() == (33_200, 1)
