@@ -8,7 +8,7 @@ def test_nothing_set_gives_the_defaults() -> None:
     assert settings.database_url is None
     assert settings.window_s == 86_400
     assert settings.bucket_s == 60
-    assert settings.slice_max == 500
+    assert settings.slice_max == 1000
     assert settings.callback_allow_private is False
 
 

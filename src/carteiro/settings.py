@@ -77,7 +77,7 @@ class Settings:
     lease_grace_s: float = _setting(60.0, "leases do not lapse for so long after the database was away", minimum=0)
 
     slice_s: float = _setting(0.25, "how far ahead one claim plans its calls")
-    slice_max: int = _setting(500, "messages in one claim at most")
+    slice_max: int = _setting(1000, "messages in one claim at most")
     max_calls_in_flight: int = _setting(128, "calls to providers at once, per worker process")
     pump_s: float = _setting(30.0, "how long one job pumps a service before it makes room and is deferred anew")
     blackout_first_s: float = _setting(30.0, "pause of a service after 15 infrastructure failures in a row")

@@ -144,7 +144,7 @@ class Life:
             )
             for row in rows
         ]
-        return Slice(claim_id, batch_id, SERVICE, due, Reading(0, 0.0, 0.0), lease_until, filled=False)
+        return Slice(claim_id, batch_id, SERVICE, due, Reading(0, 0.0, 0.0), lease_until, 0.0, filled=False)
 
     async def record(self, piece: Slice, outcomes_by_seq: dict[int, Outcome | None]) -> None:
         """Record what these messages' calls came to; None: the call was not started."""

@@ -10,6 +10,7 @@ import uvicorn
 
 from carteiro.api.app import create_app
 from carteiro.bootstrap import Providers, worker_name
+from carteiro.cli.loop import run_loop
 from carteiro.logging import configure
 from carteiro.services.broadcast import open_directory
 from carteiro.services.group_links.reminder import Reminders
@@ -30,12 +31,7 @@ def serve() -> None:
     settings = Settings.from_environment()
     configure(settings.log_level, settings.log_format)
     sys.setswitchinterval(SWITCH_S)
-    try:
-        import uvloop
-    except ImportError:  # Windows has none
-        asyncio.run(run_server(settings))
-    else:
-        uvloop.run(run_server(settings))
+    run_loop(run_server(settings))
 
 
 async def run_server(settings: Settings) -> None:

@@ -1,10 +1,9 @@
 """`carteiro simulator`: a stand-in for Infobip and Meta."""
 
-import asyncio
-
 import msgspec
 import rich_click as click
 
+from carteiro.cli.loop import run_loop
 from carteiro.providers.simulator.app import serve
 from carteiro.providers.simulator.options import Options
 
@@ -40,9 +39,4 @@ def simulator(host: str, port: int, witness_dsn: str | None, **options: object) 
         chosen = msgspec.convert(options, Options)
     except msgspec.ValidationError as error:
         raise click.UsageError(str(error)) from error
-    try:
-        import uvloop
-    except ImportError:
-        asyncio.run(serve(chosen, host, port, witness_dsn))
-    else:
-        uvloop.run(serve(chosen, host, port, witness_dsn))
+    run_loop(serve(chosen, host, port, witness_dsn))

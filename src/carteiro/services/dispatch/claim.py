@@ -112,8 +112,10 @@ async def _claim(
     )
     if not plan.slots:
         return Nothing("gap", POLL_S)
-    filled = len(plan.slots) >= spacing.rows_in(slice_s)
-    return await _open(conn, station, service_id, service, turn, ground, ready, plan.slots, filled=filled)
+    filled = len(plan.slots) >= min(settings.slice_max, spacing.rows_in(slice_s))
+    return await _open(
+        conn, station, service_id, service, turn, ground, ready, plan.slots, spacing.rate_per_s, filled=filled
+    )
 
 
 async def enter_service(
@@ -195,6 +197,7 @@ async def _open(
     ground: Ground,
     ready: Ready,
     slots: Sequence[Slot],
+    rate_per_s: float,
     *,
     filled: bool,
 ) -> Slice:
@@ -244,6 +247,7 @@ async def _open(
         due,
         ground.reading,
         lease_until,
+        rate_per_s,
         filled,
         messages_per_request=service.messages_per_request,
     )

@@ -117,7 +117,17 @@ async def _claim(
         lease_s=settings.lease_s,
     )
     due = _due(turn, going, carriers, notify_url(settings, service))
-    return Slice(claim_id, turn.batch_id, service_id, due, reading, lease_until, filled=False, follow_ups=True)
+    return Slice(
+        claim_id,
+        turn.batch_id,
+        service_id,
+        due,
+        reading,
+        lease_until,
+        spacing.rate_per_s,
+        filled=False,
+        follow_ups=True,
+    )
 
 
 async def _without_unwanted(conn: Connection, turn: Turn, rows: Sequence[Row]) -> list[Row]:

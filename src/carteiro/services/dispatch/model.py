@@ -37,8 +37,10 @@ class Slice:
     """In order of slot."""
     reading: Reading
     lease_until: datetime
+    rate_per_s: float
+    """The worker's own pace when it was claimed."""
     filled: bool
-    """As many rows as the worker's own pace allowed: nothing else bounded it."""
+    """As many rows as that pace allowed, or as one claim may have: nothing else bounded it."""
     follow_ups: bool = False
     """Its rows are follow-ups of these messages, not the messages."""
     messages_per_request: int = 1

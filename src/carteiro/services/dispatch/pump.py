@@ -27,7 +27,7 @@ async def pump(station: Station, service_id: str, provider: Provider) -> bool:
 
     Every slice that was begun is sent and handed to the recorder before this returns, whatever ended the loop.
     """
-    spacing = Spacing(station.settings.lateness_s, station.lead)
+    spacing = station.spacings.setdefault(service_id, Spacing(station.settings.lateness_s, station.lead))
     sending: set[asyncio.Task[None]] = set()
     begun: set[int] = set()
     """Its claims: what is given back when they are recorded is there to be claimed again."""
@@ -74,7 +74,7 @@ async def _send(station: Station, piece: Slice, provider: Provider, spacing: Spa
         lag_s = await send_slice(piece, provider, station.calls, station.recorder.note)
     finally:
         del station.sending[piece.claim_id]
-    spacing.learn(lag_s=lag_s, filled=piece.filled and not piece.halted)
+    spacing.learn(lag_s=lag_s, rate_per_s=piece.rate_per_s, filled=piece.filled and not piece.halted)
 
 
 def _until_last_slot_s(piece: Slice, spacing: Spacing) -> float:

@@ -3,7 +3,7 @@
 FIRST_RATE_PER_S = 400.0
 LOWEST_RATE_PER_S = 20.0
 HIGHEST_RATE_PER_S = 20_000.0
-FIRST_GROWTH = 1.5
+FIRST_GROWTH = 2.0
 """Until the rate was too high for the first time."""
 GROWTH = 1.1
 BACK_OFF = 0.85
@@ -55,10 +55,13 @@ class Spacing:
     def rows_in(self, seconds: float) -> int:
         return max(1, round(self.rate_per_s * seconds))
 
-    def learn(self, *, lag_s: float, filled: bool) -> None:
-        """After a slice: the lag of most of its starts, and whether the rate was what bounded it (`filled`)."""
+    def learn(self, *, lag_s: float, rate_per_s: float, filled: bool) -> None:
+        """After a slice: the lag of most of its starts, the rate it was planned at, and whether that was what bounded
+        it (`filled`). The rate may have grown since: what was too high then is too high now.
+        """
         if lag_s > self._lateness_s * 0.6:
-            self.rate_per_s = max(LOWEST_RATE_PER_S, self.rate_per_s * BACK_OFF)
+            back_off = BACK_OFF if self._growth == GROWTH else 1 / FIRST_GROWTH
+            self.rate_per_s = max(LOWEST_RATE_PER_S, min(self.rate_per_s, rate_per_s * back_off))
             self._growth = GROWTH
         elif filled and lag_s < self._lateness_s * 0.4:
             self.rate_per_s = min(HIGHEST_RATE_PER_S, self.rate_per_s * self._growth)

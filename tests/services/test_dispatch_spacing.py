@@ -1,0 +1,45 @@
+"""A worker finds out how fast it can send, and stays there."""
+
+from carteiro.services.dispatch.spacing import FIRST_RATE_PER_S, LOWEST_RATE_PER_S, Spacing
+
+LATENESS_S = 0.05
+IN_TIME_S = 0.001
+BUSY_S = 0.025
+LATE_S = 0.04
+
+
+def learn(spacing: Spacing, lag_s: float, *, filled: bool = True) -> float:
+    spacing.learn(lag_s=lag_s, rate_per_s=spacing.rate_per_s, filled=filled)
+    return spacing.rate_per_s
+
+
+def test_doubles_until_it_was_too_fast_once_and_goes_back_to_what_was_good() -> None:
+    spacing = Spacing(LATENESS_S)
+    assert [learn(spacing, IN_TIME_S) for _ in range(3)] == [FIRST_RATE_PER_S * 2**n for n in (1, 2, 3)]
+    assert learn(spacing, LATE_S) == FIRST_RATE_PER_S * 4
+    assert FIRST_RATE_PER_S * 4 < learn(spacing, IN_TIME_S) < FIRST_RATE_PER_S * 5
+
+
+def test_a_slice_that_was_claimed_before_the_rate_grew_speaks_of_its_own_rate() -> None:
+    spacing = Spacing(LATENESS_S)
+    for _ in range(3):
+        learn(spacing, IN_TIME_S)
+    spacing.learn(lag_s=LATE_S, rate_per_s=FIRST_RATE_PER_S * 2, filled=True)
+    assert spacing.rate_per_s == FIRST_RATE_PER_S
+    spacing.learn(lag_s=LATE_S, rate_per_s=FIRST_RATE_PER_S * 8, filled=True)
+    assert spacing.rate_per_s == FIRST_RATE_PER_S, "an old slice makes it no faster"
+
+
+def test_a_slice_that_something_else_bounded_proves_no_higher_rate() -> None:
+    spacing = Spacing(LATENESS_S)
+    assert learn(spacing, IN_TIME_S, filled=False) == FIRST_RATE_PER_S
+
+
+def test_a_worker_at_its_limit_keeps_its_rate() -> None:
+    spacing = Spacing(LATENESS_S)
+    assert learn(spacing, BUSY_S) == FIRST_RATE_PER_S
+
+
+def test_never_stops_altogether() -> None:
+    spacing = Spacing(LATENESS_S)
+    assert min(learn(spacing, LATE_S) for _ in range(100)) == LOWEST_RATE_PER_S
