@@ -37,6 +37,11 @@ class Settings:
     database_url: str | None = _setting(
         None, "Postgres, as a URI or libpq keywords; a direct connection. `up` starts its own without it, `demo` always"
     )
+    database_pooler_url: str | None = _setting(
+        None,
+        "the same database through a pooler in transaction mode, for `serve` (docs/scaling.md); unset: it connects "
+        "directly",
+    )
     pool_min_size: int = _setting(2, "connections that a process keeps open", minimum=0)
     pool_max_size: int = _setting(10, "connections that a process opens at most")
 

@@ -38,10 +38,11 @@ async def run_server(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT; what is being answered then is finished first."""
     async with (
         open_pool(
-            settings.require_database_url(),
+            settings.database_pooler_url or settings.require_database_url(),
             min_size=settings.pool_min_size,
             max_size=settings.pool_max_size,
             application_name="carteiro-api",
+            pooled=settings.database_pooler_url is not None,
         ) as pool,
         open_directory(settings, application_name="carteiro-api directory") as directory,
     ):

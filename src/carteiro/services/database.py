@@ -2,7 +2,7 @@
 
 from psycopg.errors import UndefinedTable
 
-from carteiro.storage.pool import UNREACHABLE, Pool
+from carteiro.storage.pool import UNREACHABLE, Pool, find_session_fault
 from carteiro.storage.revisions import head_revision
 
 __all__ = ["UNREACHABLE", "Pool", "find_obstacle", "required_revision"]
@@ -21,11 +21,12 @@ async def find_obstacle(pool: Pool, revision: str) -> str | None:
         async with pool.connection(timeout=READY_TIMEOUT_S) as conn:
             cursor = await conn.execute("SELECT version_num FROM alembic_version")
             row = await cursor.fetchone()
+            fault = await find_session_fault(conn)
     except UNREACHABLE:
         return "The database cannot be reached."
     except UndefinedTable:
-        row = None
+        row = fault = None
     found = row[0] if row else "nothing"
     if found != revision:
         return f"The database is at schema revision {found}, this release needs {revision}: run `carteiro migrate`."
-    return None
+    return fault

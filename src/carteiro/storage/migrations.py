@@ -14,6 +14,8 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, Engine, NullPool, create_engine, text
 
+from carteiro.settings import SettingsError
+from carteiro.storage.pool import DIRECT_NEEDED
 from carteiro.storage.revisions import alembic_dir
 
 # Names the lock in pg_locks; any bigint that nothing else of ours uses.
@@ -33,7 +35,7 @@ def migrate(dsn: str) -> tuple[str | None, str]:
     """Upgrade to the newest revision; returns (before, after).
 
     Each revision is one transaction. Safe to call from several processes at once: they take an advisory lock for the
-    session, and whoever waited finds nothing left to do.
+    session, and whoever waited finds nothing left to do. Raises SettingsError where the DSN leads to a pooler.
     """
     with _locked(dsn) as connection:
         before = _revision(connection)
@@ -67,6 +69,11 @@ def include_name(name: str | None, kind: NameType, parents: ParentNames) -> bool
 @contextmanager
 def _locked(dsn: str) -> Iterator[Connection]:
     with connecting_engine(dsn).connect() as connection:
+        driver = connection.connection.driver_connection
+        assert isinstance(driver, psycopg.Connection)
+        # A pooler gives its clients numbers of its own.
+        if connection.execute(text("SELECT pg_backend_pid()")).scalar_one() != driver.info.backend_pid:
+            raise SettingsError(DIRECT_NEEDED)
         connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": MIGRATION_LOCK})
         connection.commit()
         yield connection  # closing the session frees the lock

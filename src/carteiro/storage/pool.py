@@ -3,7 +3,7 @@
 import asyncio
 import random
 import select
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
@@ -18,7 +18,11 @@ from psycopg.errors import (
 from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
+from carteiro.settings import SettingsError
 from carteiro.storage.parameters import convert_parameters
+from carteiro.storage.statements import load
+
+SQL = load("session")
 
 Connection = AsyncConnection[TupleRow]
 Pool = AsyncConnectionPool[Connection]
@@ -46,6 +50,19 @@ IDLE_TRANSACTION_S = 10
 them: Postgres ends such a session after this time. Nothing of ours lingers between two statements.
 """
 
+SESSION: Mapping[str, str] = {
+    "TimeZone": "UTC",
+    "jit": "off",
+    "default_transaction_isolation": "read committed",
+    "idle_in_transaction_session_timeout": f"{IDLE_TRANSACTION_S}s",
+}
+"""What every session of ours has, as `current_setting` shows it."""
+
+DIRECT_NEEDED = (
+    "The DSN leads to a pooler, but locks and notifications belong to a session: CARTEIRO_DATABASE_URL must be a direct"
+    " connection. Only `serve` may go through a pooler, by CARTEIRO_DATABASE_POOLER_URL."
+)
+
 CONFLICT_TRIES = 5
 CONFLICT_DELAY_S = 0.01
 
@@ -59,12 +76,18 @@ async def open_pool(
     application_name: str,
     options: Sequence[str] = (),
     acquire_timeout_s: float = ACQUIRE_TIMEOUT_S,
+    pooled: bool = False,
 ) -> AsyncIterator[Pool]:
-    """A pool of autocommit connections in UTC, open and with `min_size` connections made.
+    """A pool of autocommit connections whose sessions are as `SESSION` says, open and with `min_size` connections made.
 
     It survives a restart of Postgres: dead connections are noticed when they are taken, and replaced. While Postgres
     is away, taking one raises psycopg_pool.PoolTimeout after `acquire_timeout_s`; so does opening the pool, unless
     `min_size` is 0. `options` are further settings of its sessions (`name=value`).
+
+    `pooled`: the DSN leads to a pooler in transaction mode, which hands each transaction to any of its sessions. It
+    takes no settings from us, so the role has to have them, and nothing that outlives a transaction may be left in a
+    session: statements are not prepared. With a first connection made, SettingsError is raised where its session is not
+    as it must be, and where the DSN leads to a pooler without being said to.
     """
 
     async def check(conn: Connection) -> None:
@@ -77,8 +100,8 @@ async def open_pool(
                 raise
 
     pool: Pool = AsyncConnectionPool(
-        session_dsn(dsn, application_name, options),
-        kwargs={"autocommit": True},
+        _named_dsn(dsn, application_name) if pooled else session_dsn(dsn, application_name, options),
+        kwargs={"autocommit": True, **({"prepare_threshold": None} if pooled else {})},
         configure=convert_parameters,
         min_size=min_size,
         max_size=max_size,
@@ -90,6 +113,11 @@ async def open_pool(
     )
     try:
         await pool.open(wait=True, timeout=acquire_timeout_s)
+        if min_size:
+            async with pool.connection() as conn:
+                fault = (None if pooled else await _find_pooler(conn)) or await find_session_fault(conn)
+            if fault:
+                raise SettingsError(fault)
         yield pool
     finally:
         await pool.close()
@@ -98,18 +126,22 @@ async def open_pool(
 def session_dsn(dsn: str, application_name: str, further: Sequence[str] = ()) -> str:
     """The DSN with what every session of ours needs; set in the start-up packet, so no statement is sent for it."""
     given = str(conninfo_to_dict(dsn).get("options") or "")
-    options = (
-        "TimeZone=UTC",
-        "jit=off",
-        "default_transaction_isolation=read\\ committed",
-        f"idle_in_transaction_session_timeout={IDLE_TRANSACTION_S}s",
-        *further,
-    )
-    return make_conninfo(
-        dsn,
-        application_name=application_name,
-        connect_timeout=CONNECT_TIMEOUT_S,
-        options=" ".join([given, *(f"-c {option}" for option in options)]).strip(),
+    settings = [*(f"{name}={value}" for name, value in SESSION.items()), *further]
+    options = [given, *("-c " + setting.replace(" ", "\\ ") for setting in settings)]
+    return make_conninfo(_named_dsn(dsn, application_name), options=" ".join(options).strip())
+
+
+async def find_session_fault(conn: Connection) -> str | None:
+    """What the session behind the connection lacks, and the statements that give it to those to come; None: nothing."""
+    cursor = await conn.execute(SQL.lacking, {"names": list(SESSION), "values": list(SESSION.values())})
+    lacking = await cursor.fetchall()
+    if not lacking:
+        return None
+    found = ", ".join(f"{name} = {value}" for name, value, _ in lacking)
+    remedy = "; ".join(statement for _, _, statement in lacking)
+    return (
+        f"Sessions of the database have {found}, and a pooler lets us set nothing. "
+        f"Run: {remedy}; then RECONNECT in the pooler."
     )
 
 
@@ -144,3 +176,13 @@ def _socket_is_quiet(conn: Connection) -> bool:
     poller = select.poll()
     poller.register(conn.fileno(), select.POLLIN | select.POLLHUP | select.POLLERR)
     return not poller.poll(0)
+
+
+def _named_dsn(dsn: str, application_name: str) -> str:
+    return make_conninfo(dsn, application_name=application_name, connect_timeout=CONNECT_TIMEOUT_S)
+
+
+async def _find_pooler(conn: Connection) -> str | None:
+    """A pooler gives its clients numbers of its own instead of the server process's."""
+    cursor = await conn.execute(SQL.process)
+    return None if await cursor.fetchone() == (conn.info.backend_pid,) else DIRECT_NEEDED
