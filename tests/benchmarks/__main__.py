@@ -14,6 +14,7 @@ from jinja2 import Environment, StrictUndefined
 from tests.benchmarks.bed import LATENCY_MS, Bed, test_bed
 from tests.benchmarks.claims import ROWS, TRANSACTION_ROWS, measure_claims, measure_old_transaction
 from tests.benchmarks.creation import measure_creation
+from tests.benchmarks.database import measure_database
 from tests.benchmarks.dispatch import IN_FLIGHT, MESSAGES, RUNS, measure_floor, measure_ours
 from tests.benchmarks.fairness import LARGE, measure_fairness
 from tests.benchmarks.idle import measure_idle
@@ -41,6 +42,7 @@ ENTRIES: dict[str, Callable[[Bed], dict[str, Any]]] = {
     "idle": lambda bed: {"idle": measure_idle(bed)},
     "claims": lambda bed: {"claims": measure_claims(bed), "claim_rows": ROWS},
     "transaction": lambda bed: {"transaction": measure_old_transaction(bed), "transaction_rows": TRANSACTION_ROWS},
+    "database": lambda bed: {"database": measure_database(bed)},
     # Last: what it creates is left pending.
     "streaming": lambda bed: {"streaming": measure_streaming(bed), "small_per_s": SMALL_PER_S},
 }

@@ -42,7 +42,7 @@ def measure_receipts(bed: Bed) -> Receipts:
     first, _ = bed.post_batch(contacts(STATUSES, first=bed.take(STATUSES)))
     wait_until(lambda: bed.sent([first]) == STATUSES, "the messages are sent", 180)
     merged = f"SELECT sum(delivered) FROM batch_tally WHERE batch_id = '{first}'"
-    with Posting(url, [_payload(first, range(seq, seq + 100)) for seq in range(1, STATUSES, 100)]) as posting:
+    with Posting(url, [receipt_payload(first, range(seq, seq + 100)) for seq in range(1, STATUSES, 100)]) as posting:
         stored = posting.wait()
         wait_until(lambda: bed.scalar(merged) == STATUSES, "all receipts are merged", 120, every_s=0.02)
         merged_s = posting.since_s()
@@ -50,7 +50,7 @@ def measure_receipts(bed: Bed) -> Receipts:
     large, _ = bed.post_batch(contacts(DISPATCHED, first=bed.take(DISPATCHED)))
     wait_until(lambda: bed.sent([large]) > 5_000, "the workers are at full speed", 60)
     rate_alone = bed.sent_per_second([large], 3.0)
-    with Posting(url, [_payload(first, [seq]) for seq in range(1, SINGLES + 1)]) as posting:
+    with Posting(url, [receipt_payload(first, [seq]) for seq in range(1, SINGLES + 1)]) as posting:
         rate_beside = bed.sent_per_second([large], 2.0)
         singles = posting.wait()
     bed.cancel(large)
@@ -98,7 +98,7 @@ class Posting:
         return told
 
 
-def _payload(batch_id: UUID, seqs: Iterable[int]) -> bytes:
+def receipt_payload(batch_id: UUID, seqs: Iterable[int]) -> bytes:
     results = [
         {
             "bulkId": "",
