@@ -1,6 +1,7 @@
 """The promises, checked from the program."""
 
 from datetime import timedelta
+from typing import Any
 
 import psycopg
 import pytest
@@ -9,6 +10,7 @@ from psycopg import AsyncConnection
 from carteiro.services.audit import EVERYTHING, examine, publish_settings, violations
 from carteiro.settings import Settings
 from carteiro.storage.pool import Pool
+from tests.support.factories import add_account, add_batch, value
 from tests.support.lives import World, live
 
 
@@ -58,6 +60,38 @@ async def test_a_breach_is_told_with_its_first_rows_and_their_number(pool: Pool,
     }
     counts = next(finding for finding in await examine(pool, limit=2) if finding.count)
     assert counts.count == len(found["violation_counts"]) > len(counts.rows) == 2
+
+
+async def test_many_returns_of_a_large_batch_are_judged_by_reading_its_history_once(pool: Pool) -> None:
+    await add_account(pool, credits=10)
+    batch_id = await add_batch(pool)
+    events = 200
+    for event, source, target, n in (
+        ("claimed", "pending", "pending_send", events),
+        ("given_back", "pending_send", "pending", events // 10),
+        ("claimed", "pending", "pending_send", events // 10),
+    ):
+        await value(
+            pool,
+            "WITH told AS ("
+            " INSERT INTO message_event (batch_id, event, from_status, to_status, actor, claim_id, attempt, seqs)"
+            " SELECT %s, %s, %s, %s, 'worker', k, 0, ARRAY(SELECT generate_series(100 * k, 100 * k + 99))"
+            " FROM generate_series(1, %s) AS k RETURNING 1) SELECT count(*) FROM told",
+            batch_id,
+            event,
+            source,
+            target,
+            n,
+        )
+    (plan,) = await value(pool, "EXPLAIN (ANALYZE, TIMING OFF, FORMAT JSON) SELECT * FROM audit.violation_resend")
+    assert plan["Plan"]["Actual Rows"] == 0
+    assert most_rows(plan["Plan"]) < 5 * 100 * events
+
+
+def most_rows(node: dict[str, Any]) -> float:
+    """That pass through one node of a plan, those that it drops included."""
+    passed = node["Actual Rows"] + sum(n for name, n in node.items() if name.startswith("Rows Removed"))
+    return max([passed * node["Actual Loops"], *(most_rows(child) for child in node.get("Plans", []))])
 
 
 async def test_what_was_settled_before_the_lookback_is_left_out(pool: Pool, world: World) -> None:
