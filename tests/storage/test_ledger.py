@@ -12,8 +12,8 @@ from tests.support.factories import add_account, add_batch, value
 async def test_a_debit_takes_all_or_nothing(pool: Pool) -> None:
     await add_account(pool, credits=5)
     async with transact(pool) as conn:
-        short = await ledger.debit(conn, "acme", 6, batch_id=uuid7(), cause="created", actor="test")
-        taken = await ledger.debit(conn, "acme", 5, batch_id=uuid7(), cause="created", actor="test")
+        short = await (await ledger.debit(conn, "acme", 6, batch_id=uuid7(), cause="created", actor="test"))
+        taken = await (await ledger.debit(conn, "acme", 5, batch_id=uuid7(), cause="created", actor="test"))
     assert (short, taken) == (None, 0)
     assert await value(pool, "SELECT array_agg(amount ORDER BY id) FROM ledger_entry") == [5, -5]
 
@@ -23,7 +23,7 @@ async def test_a_batch_is_debited_once_per_cause(pool: Pool) -> None:
     batch_id = await add_batch(pool)
     async with pool.connection() as conn:
         with pytest.raises(errors.UniqueViolation):
-            await ledger.debit(conn, "acme", 1, batch_id=batch_id, cause="created", actor="test")
+            await (await ledger.debit(conn, "acme", 1, batch_id=batch_id, cause="created", actor="test"))
     assert await value(pool, "SELECT balance FROM account") == 4
 
 

@@ -11,6 +11,7 @@ from psycopg.rows import args_row
 from psycopg.types.json import Jsonb
 
 from carteiro.domain import money
+from carteiro.storage.later import Later
 from carteiro.storage.statements import load
 
 SQL = load("batches")
@@ -134,10 +135,26 @@ async def complete_draft(conn: AsyncConnection[Any], draft: Draft) -> None:
     )
 
 
-async def open_draft(conn: AsyncConnection[Any], batch_id: UUID, *, event: str, debited: int) -> bool:
+async def open_draft(conn: AsyncConnection[Any], batch_id: UUID, *, event: str, debited: int) -> Later[bool]:
     """Make the draft visible by `event` (opened or moderated). False: it is gone, or no draft any more."""
     cursor = await conn.execute(SQL.open, {"batch_id": batch_id, "event": event, "debited": debited})
-    return await cursor.fetchone() is not None
+
+    async def read() -> bool:
+        return await cursor.fetchone() is not None
+
+    return Later(read)
+
+
+async def unlock_early(conn: AsyncConnection[Any]) -> None:
+    """Let this transaction's commit release its locks before it is on disk. Whoever reads what it wrote and commits
+    something himself has it on disk by then; the caller tells nobody of it before `reach_disk`.
+    """
+    await conn.execute(SQL.unlock_early)
+
+
+async def reach_disk(conn: AsyncConnection[Any]) -> None:
+    """Outside of a transaction: wait until all that was committed before is on disk."""
+    await conn.execute(SQL.reach_disk)
 
 
 async def drop_draft(conn: AsyncConnection[Any], batch_id: UUID) -> bool:

@@ -11,8 +11,9 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from psycopg import AsyncConnection
+from psycopg import AsyncConnection, AsyncCursor
 
+from carteiro.storage.later import Later
 from carteiro.storage.statements import load
 
 SQL = load("capacity")
@@ -56,17 +57,43 @@ def _arrays(ids: Iterable[MeterId]) -> dict[str, list[str]]:
 
 
 async def lock_meters(conn: AsyncConnection[Any], ids: Iterable[MeterId], *, keep_s: float) -> dict[MeterId, Meter]:
+    """As `ask_meters`, and wait for them."""
+    return await (await ask_meters(conn, ids, keep_s=keep_s))
+
+
+async def ask_meters(
+    conn: AsyncConnection[Any], ids: Iterable[MeterId], *, keep_s: float
+) -> Later[dict[MeterId, Meter]]:
     """Lock the meters in order, release their buckets that began `keep_s` (window + bucket) ago or earlier, and read
     them, with limits that are no older than the lock: whoever changes one locks the meter first.
     """
     arrays = _arrays(ids)
-    locked = await conn.execute(SQL.lock_meters, arrays)
-    if locked.rowcount < len(arrays["kinds"]):
-        # Once in the life of a meter. The new ones may come before those that are locked: a deadlock is tried again.
-        await conn.execute(SQL.ensure_meters, arrays)
-        await conn.execute(SQL.lock_meters, arrays)
-    cursor = await conn.execute(SQL.release_buckets, {**arrays, "keep_s": keep_s})
-    return {(kind, owner): Meter(used, held, limit) for kind, owner, used, held, limit in await cursor.fetchall()}
+
+    async def ask() -> tuple[AsyncCursor[Any], AsyncCursor[Any]]:
+        locked = await conn.execute(SQL.lock_meters, arrays)
+        return locked, await conn.execute(SQL.release_buckets, {**arrays, "keep_s": keep_s})
+
+    asked = await ask()
+
+    async def read() -> dict[MeterId, Meter]:
+        meters = await _read_meters(*asked)
+        if len(meters) < len(arrays["kinds"]):
+            # Once in the life of a meter. New ones may come before those that are locked: a deadlock is tried again.
+            await conn.execute(SQL.ensure_meters, arrays)
+            meters = await _read_meters(*await ask())
+        return meters
+
+    return Later(read)
+
+
+async def _read_meters(locked: AsyncCursor[Any], released: AsyncCursor[Any]) -> dict[MeterId, Meter]:
+    """Those that there are."""
+    told = {(kind, owner): (freed, limit) for kind, owner, freed, limit in await released.fetchall()}
+    meters = {}
+    for kind, owner, used, held in await locked.fetchall():
+        freed, limit = told[kind, owner]
+        meters[kind, owner] = Meter(used - freed, held, limit)
+    return meters
 
 
 async def oldest_bucket_at(conn: AsyncConnection[Any], ids: Iterable[MeterId]) -> datetime | None:
@@ -138,15 +165,27 @@ async def charge_again(conn: AsyncConnection[Any], batch_id: UUID, seqs: Sequenc
 async def hold(
     conn: AsyncConnection[Any], batch_id: UUID, holds: Mapping[str, int], limits: Mapping[str, int | None]
 ) -> None:
-    """Reserve `holds` (per BM) for the batch. The caller has locked the BMs' meters. Raises CapacityRaced."""
+    """As `ask_hold`, and wait for it."""
+    if any(holds.values()):
+        await (await ask_hold(conn, batch_id, holds, limits))
+
+
+async def ask_hold(
+    conn: AsyncConnection[Any], batch_id: UUID, holds: Mapping[str, int], limits: Mapping[str, int | None]
+) -> Later[None]:
+    """Reserve `holds` (per BM) for the batch. The caller has locked the BMs' meters, and awaits what is answered, which
+    raises CapacityRaced.
+    """
     wanted = {bm: n for bm, n in sorted(holds.items()) if n}
-    if not wanted:
-        return
     arrays: dict[str, Any] = {"owners": list(wanted), "ns": list(wanted.values())}
     cursor = await conn.execute(SQL.add_meter_holds, {**arrays, "limits": [limits.get(bm) for bm in wanted]})
-    if cursor.rowcount != len(wanted):
-        raise CapacityRaced("a business manager refused a planned hold")
     await conn.execute(SQL.add_holds, {**arrays, "batch_id": batch_id})
+
+    async def check() -> None:
+        if len(await cursor.fetchall()) != len(wanted):
+            raise CapacityRaced("a business manager refused a planned hold")
+
+    return Later(check)
 
 
 async def release_holds(conn: AsyncConnection[Any], batch_id: UUID, surplus: Mapping[str, int]) -> None:

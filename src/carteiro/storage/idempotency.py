@@ -6,6 +6,7 @@ from uuid import UUID
 
 from psycopg import AsyncConnection
 
+from carteiro.storage.later import Later
 from carteiro.storage.statements import load
 
 SQL = load("idempotency")
@@ -27,9 +28,14 @@ async def lock_key(conn: AsyncConnection[Any], account_id: str, key: Key) -> Non
 
 
 async def find_key(conn: AsyncConnection[Any], account_id: str, key: Key) -> tuple[bytes, UUID] | None:
+    """As `ask_key`, and wait for it."""
+    return await (await ask_key(conn, account_id, key))
+
+
+async def ask_key(conn: AsyncConnection[Any], account_id: str, key: Key) -> Later[tuple[bytes, UUID] | None]:
     """(request hash, batch) of an earlier request under this key."""
     cursor = await conn.execute(SQL.find_key, {"account_id": account_id, "scope": key.scope, "key": key.key})
-    return await cursor.fetchone()
+    return Later(cursor.fetchone)
 
 
 async def put_key(conn: AsyncConnection[Any], account_id: str, key: Key, batch_id: UUID) -> None:
@@ -45,17 +51,21 @@ async def drop_key(conn: AsyncConnection[Any], account_id: str, key: Key, batch_
 
 async def claim_signature(
     conn: AsyncConnection[Any], account_id: str, signature: bytes, batch_id: UUID, *, ttl_s: float
-) -> UUID:
+) -> Later[UUID]:
     """Claim the signature for `batch_id`; the batch that has it now, which is another one while that one's time runs.
 
     Waits for a transaction that is claiming the same signature.
     """
     names = {"account_id": account_id, "signature": signature}
     cursor = await conn.execute(SQL.claim_signature, {**names, "batch_id": batch_id, "ttl_s": ttl_s})
-    row = await cursor.fetchone()
-    if row is None:
-        cursor = await conn.execute(SQL.find_signature, names)
+
+    async def read() -> UUID:
         row = await cursor.fetchone()
-    assert row is not None
-    owner: UUID = row[0]
-    return owner
+        if row is None:
+            found = await conn.execute(SQL.find_signature, names)
+            row = await found.fetchone()
+        assert row is not None
+        owner: UUID = row[0]
+        return owner
+
+    return Later(read)

@@ -8,6 +8,7 @@ from uuid import UUID
 from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import args_row
 
+from carteiro.storage.later import Later
 from carteiro.storage.statements import load
 
 SQL = load("ledger")
@@ -46,13 +47,13 @@ async def grant(
 
 async def debit(
     conn: AsyncConnection[Any], account_id: str, amount: int, *, batch_id: UUID, cause: str, actor: str
-) -> int | None:
+) -> Later[int | None]:
     """Take credits for a batch; the balance after it, or None when there are too few. Locks the account row."""
     cursor = await conn.execute(
         SQL.debit,
         {"account_id": account_id, "amount": amount, "batch_id": batch_id, "cause": cause, "actor": actor},
     )
-    return await _number(cursor)
+    return Later(lambda: _number(cursor))
 
 
 async def refund(

@@ -1,6 +1,7 @@
 """Place a batch: one transaction takes money and capacity for it, or replays the batch that is there already."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -10,11 +11,13 @@ from carteiro.domain.planning import Rotation
 from carteiro.services.api_keys import Caller
 from carteiro.services.create.load import Loader, Piece, load_piece, make_piece
 from carteiro.services.create.order import Order
-from carteiro.services.create.taking import hold_capacity, open_batch
+from carteiro.services.create.taking import announce, ask_meters, hold_capacity, open_batch, who_could_send
 from carteiro.settings import Settings
 from carteiro.storage import batches, claims, idempotency
 from carteiro.storage.idempotency import Key
+from carteiro.storage.later import Later
 from carteiro.storage.pool import Connection, Pool, retry_serialization, transact
+from carteiro.storage.pools import Candidate
 
 ROWS_AT_ONCE = 1_000
 """Larger batches load their rows in transactions of their own, into a draft that nobody sees."""
@@ -73,11 +76,11 @@ async def find_under_key(pool: Pool, caller: Caller, key: Key) -> UUID | None:
     """
     async with pool.connection() as conn:
         await idempotency.lock_key(conn, caller.account_id, key)
-        return await _read_key(conn, caller, key)
+        return _read_used(key, await idempotency.find_key(conn, caller.account_id, key))
 
 
-async def _read_key(conn: Connection, caller: Caller, key: Key) -> UUID | None:
-    used = await idempotency.find_key(conn, caller.account_id, key)
+def _read_used(key: Key, used: tuple[bytes, UUID] | None) -> UUID | None:
+    """The batch of an earlier request under this key, which must have been the same."""
     if used is None:
         return None
     request_hash, batch_id = used
@@ -106,42 +109,57 @@ async def _place(
             if piece is not None:
                 await batches.add_draft(conn, order.draft)
                 idle = await load_piece(conn, order.draft, piece)
-            await _take(conn, settings, caller, order, key, order.draft.total - idle)
+            required = order.draft.total - idle if order.starts_now else 0
+            candidates = await who_could_send(conn, order.draft) if required else []
+            await _take(conn, settings, caller, order, key, candidates, required)
     except _Replayed as replayed:
         return Creation(replayed.batch_id, replayed=True)
+    await announce(pool, order.service)
     return Creation(order.batch_id, replayed=False)
 
 
 async def _take(
-    conn: Connection, settings: Settings, caller: Caller, order: Order, key: Key | None, required: int
+    conn: Connection,
+    settings: Settings,
+    caller: Caller,
+    order: Order,
+    key: Key | None,
+    candidates: Sequence[Candidate],
+    required: int,
 ) -> None:
-    """Everything under the locks. Raises _Replayed, and as `hold_capacity` and `open_batch`."""
-    earlier = await _find_earlier(conn, settings, caller, order, key)
-    if earlier is not None:
-        raise _Replayed(earlier)
-    if order.starts_now:
-        await hold_capacity(conn, settings, order.draft, Rotation(order.service.rotation), required)
-    await open_batch(conn, caller, order.service, order.draft)
-    if order.write_beside is not None:
-        await order.write_beside(conn)
+    """Everything under the locks, for which others wait: in two exchanges with the server, and the commit.
+
+    Raises _Replayed where the key or the signature has a batch already, IdempotencyKeyReused, and as `hold_capacity`
+    and `open_batch`.
+    """
+    account_id, batch_id = caller.account_id, order.batch_id
+    async with conn.pipeline():
+        if key is not None:
+            await idempotency.lock_key(conn, account_id, key)
+        await claims.lock_service(conn, order.service.id)
+        used = await idempotency.ask_key(conn, account_id, key) if key is not None else None
+        signed = await _claim_signature(conn, settings, caller, order) if order.signed else None
+        locked = await ask_meters(conn, settings, candidates) if required else None
+
+        if key is not None and used is not None and (earlier := _read_used(key, await used)) is not None:
+            raise _Replayed(earlier)
+        if signed is not None and (owner := await signed) != batch_id and not order.allow_duplicate:
+            raise _Replayed(owner)
+        held = None
+        if locked is not None:
+            rotation = Rotation(order.service.rotation)
+            held = await hold_capacity(conn, order.draft, rotation, candidates, await locked, required)
+        if key is not None:
+            await idempotency.put_key(conn, account_id, key, batch_id)
+        opened = await open_batch(conn, caller, order.service, order.draft)
+        if order.write_beside is not None:
+            await order.write_beside(conn)
+    if held is not None:
+        await held
+    await opened
 
 
-async def _find_earlier(
-    conn: Connection, settings: Settings, caller: Caller, order: Order, key: Key | None
-) -> UUID | None:
-    """Take the locks, then claim key and signature; the batch that has one of them already, if there is one."""
-    account_id = caller.account_id
-    if key is not None:
-        await idempotency.lock_key(conn, account_id, key)
-    await claims.lock_service(conn, order.service.id)
-    if key is not None and (earlier := await _read_key(conn, caller, key)) is not None:
-        return earlier
-    batch_id = order.batch_id
-    if order.signed:
-        owner = await idempotency.claim_signature(
-            conn, account_id, order.draft.request_signature, order.batch_id, ttl_s=settings.signature_ttl_s
-        )
-        batch_id = order.batch_id if order.allow_duplicate else owner
-    if key is not None:
-        await idempotency.put_key(conn, account_id, key, batch_id)
-    return batch_id if batch_id != order.batch_id else None
+async def _claim_signature(conn: Connection, settings: Settings, caller: Caller, order: Order) -> Later[UUID]:
+    return await idempotency.claim_signature(
+        conn, caller.account_id, order.draft.request_signature, order.batch_id, ttl_s=settings.signature_ttl_s
+    )

@@ -12,7 +12,7 @@ from carteiro.services.create.load import withdraw_suppressed
 from carteiro.services.create.order import begin_draft
 from carteiro.services.create.place import Creation
 from carteiro.services.create.refusals import NothingToRetry, NotSettled, TemplateNotUsable
-from carteiro.services.create.taking import hold_capacity, open_batch
+from carteiro.services.create.taking import announce, ask_meters, hold_capacity, open_batch, who_could_send
 from carteiro.settings import Settings
 from carteiro.storage import batches, catalog, claims, retention, retries
 from carteiro.storage.batches import Draft
@@ -139,17 +139,22 @@ async def _open(pool: Pool, settings: Settings, caller: Caller, service: Service
     parent_id = draft.parent_batch_id
 
     async def attempt() -> Creation:
+        required = 0 if service.test_mode else loaded.sending
         async with transact(pool) as conn:
+            await batches.set_actor(conn, caller.actor)
+            candidates = await who_could_send(conn, draft)
             await claims.lock_service(conn, service.id)
             earlier = await retries.find_child(conn, parent_id)
             if earlier is not None:
                 return Creation(earlier, replayed=True)
-            await batches.set_actor(conn, caller.actor)
-            required = 0 if service.test_mode else loaded.sending
-            await hold_capacity(conn, settings, draft, Rotation(service.rotation), required)
+            if required:
+                meters = await (await ask_meters(conn, settings, candidates))
+                rotation = Rotation(service.rotation)
+                await (await hold_capacity(conn, draft, rotation, candidates, meters, required))
             if await retries.lock_parent(conn, parent_id) != loaded.erasures:
                 raise _ErasedMeanwhile
-            await open_batch(conn, caller, service, draft)
+            await (await open_batch(conn, caller, service, draft))
+        await announce(pool, service)
         return Creation(draft.id, replayed=False)
 
     return await retry_serialization(attempt)

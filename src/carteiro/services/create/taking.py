@@ -1,5 +1,7 @@
 """What a batch takes when it is opened: capacity and credits, all of it or a Problem."""
 
+from collections.abc import Mapping, Sequence
+
 from carteiro.domain import capacity as arithmetic
 from carteiro.domain.errors import CapacityExhausted, InsufficientCredits, Unavailable
 from carteiro.domain.planning import Rotation
@@ -8,18 +10,16 @@ from carteiro.services.dispatch.ground import manager_meters, meters_needed, sen
 from carteiro.settings import Settings
 from carteiro.storage import batches, capacity, jobs, ledger, pools
 from carteiro.storage.batches import Draft
+from carteiro.storage.capacity import Meter, MeterId
 from carteiro.storage.catalog import Service
-from carteiro.storage.pool import Connection
+from carteiro.storage.later import Later
+from carteiro.storage.pool import Connection, Pool
+from carteiro.storage.pools import Candidate
 
 
-async def hold_capacity(conn: Connection, settings: Settings, draft: Draft, rotation: Rotation, required: int) -> None:
-    """Reserve what the batch needs at once, or all there is where it may spill. Raises CapacityExhausted.
-
-    Locks the meters of everybody who could send it; the caller has locked the service.
-    """
-    if not required:
-        return
-    candidates = await pools.read_candidates(
+async def who_could_send(conn: Connection, draft: Draft) -> list[Candidate]:
+    """Asked before the locks: who is stopped from now on gives up what is held on him when the batch is dispatched."""
+    return await pools.read_candidates(
         conn,
         account_id=draft.account_id,
         service_id=draft.service_id,
@@ -27,38 +27,73 @@ async def hold_capacity(conn: Connection, settings: Settings, draft: Draft, rota
         template_language=draft.template_language,
         signature=draft.template_signature,
     )
-    needed = meters_needed(candidates)
-    meters = await capacity.lock_meters(conn, needed, keep_s=settings.window_s + settings.bucket_s)
+
+
+async def ask_meters(
+    conn: Connection, settings: Settings, candidates: Sequence[Candidate]
+) -> Later[dict[MeterId, Meter]]:
+    """Lock the meters of the candidates; the caller has locked the service."""
+    return await capacity.ask_meters(conn, meters_needed(candidates), keep_s=settings.window_s + settings.bucket_s)
+
+
+async def hold_capacity(
+    conn: Connection,
+    draft: Draft,
+    rotation: Rotation,
+    candidates: Sequence[Candidate],
+    meters: Mapping[MeterId, Meter],
+    required: int,
+) -> Later[None]:
+    """Reserve what the batch needs at once, or all there is where it may spill. Raises CapacityExhausted.
+
+    The meters are those of the candidates, locked. What is answered is to be awaited before the commit.
+    """
     managers = manager_meters(candidates, meters)
     senders = [sender_meter(candidate, meters) for candidate in candidates]
     available = arithmetic.available(managers, senders)
     if draft.on_capacity == "reject" and available is not None and available < required:
         raise CapacityExhausted(available=available, required=required)
     holds = arithmetic.plan_holds(required, managers, senders, rotation)
-    await capacity.hold(conn, draft.id, holds, {manager.id: manager.limit for manager in managers})
+    return await capacity.ask_hold(conn, draft.id, holds, {manager.id: manager.limit for manager in managers})
 
 
-async def open_batch(conn: Connection, caller: Caller, service: Service, draft: Draft) -> None:
-    """Make the draft a batch that clients see, take what it costs, and have it pumped unless it waits for moderation.
+async def open_batch(conn: Connection, caller: Caller, service: Service, draft: Draft) -> Later[None]:
+    """Make the draft a batch that clients see, and take what it costs.
 
-    The caller has locked the service and holds the capacity. Locks the batch, then the account. Raises Unavailable
-    where the draft is gone, or InsufficientCredits.
+    The caller has locked the service and holds the capacity. Locks the batch, then the account. What is answered is to
+    be awaited before the commit: it raises Unavailable where the draft is gone, or InsufficientCredits.
     """
     event = "moderated" if service.test_mode else "opened"
-    if not await batches.open_draft(conn, draft.id, event=event, debited=draft.price):
-        raise Unavailable("The batch took too long to load.", retry_after_s=1)
-    await _debit(conn, caller, draft)
-    if not service.test_mode:
-        await jobs.defer_pump(conn, service.id)
+    opened = await batches.open_draft(conn, draft.id, event=event, debited=draft.price)
+    # Nothing is taken for nothing: an amount is above zero.
+    left = await _debit(conn, caller, draft) if draft.price else None
+    await batches.unlock_early(conn)
+
+    async def check() -> None:
+        if not await opened:
+            raise Unavailable("The batch took too long to load.", retry_after_s=1)
+        if left is not None and await left is None:
+            balance = await ledger.read_balance(conn, draft.billing_account_id)
+            raise InsufficientCredits(balance=balance or 0, required=draft.price)
+
+    return Later(check)
 
 
-async def _debit(conn: Connection, caller: Caller, draft: Draft) -> None:
-    """All or none. Raises InsufficientCredits."""
-    if not draft.price:
-        return
-    left = await ledger.debit(
+async def _debit(conn: Connection, caller: Caller, draft: Draft) -> Later[int | None]:
+    return await ledger.debit(
         conn, draft.billing_account_id, draft.price, batch_id=draft.id, cause="created", actor=caller.actor
     )
-    if left is None:
-        balance = await ledger.read_balance(conn, draft.billing_account_id)
-        raise InsufficientCredits(balance=balance or 0, required=draft.price)
+
+
+async def announce(pool: Pool, service: Service) -> None:
+    """After the commit of a batch that was opened, and before anybody is told: have it on disk, and pumped unless it
+    waits for moderation.
+
+    Not within it: a job notifies workers, and transactions that notify commit one after the other, those of all
+    services, with whatever they have locked. A process killed before this costs the batch the second until the next
+    sweep.
+    """
+    async with pool.connection() as conn:
+        if service.test_mode or not await jobs.defer_pump(conn, service.id):
+            # No job was written, whose own commit would have had the batch on disk.
+            await batches.reach_disk(conn)

@@ -25,6 +25,13 @@ FROM lifecycle_edge e
 WHERE b.id = %(batch_id)s AND e.machine = 'batch' AND e.event = %(event)s AND e.source = b.status
 RETURNING b.id
 
+-- name: unlock_early
+SET LOCAL synchronous_commit = off
+
+-- name: reach_disk
+-- A commit that has written something waits for the log up to there. This writes no row.
+SELECT pg_logical_emit_message(true, 'carteiro', '')
+
 -- name: lock_draft
 SELECT id FROM batch WHERE id = %(batch_id)s AND status = 'draft' FOR UPDATE SKIP LOCKED
 

@@ -7,14 +7,16 @@ WHERE NOT EXISTS (SELECT FROM capacity_meter m WHERE m.kind = t.kind AND m.owner
 ON CONFLICT DO NOTHING
 
 -- name: lock_meters
-SELECT m.kind, m.owner
+-- What they hold comes with the lock: a row that had to be waited for is given as it was left.
+SELECT m.kind, m.owner, m.used, m.held
 FROM capacity_meter m JOIN unnest(%(kinds)s::text[], %(owners)s::text[]) AS t (kind, owner) USING (kind, owner)
 ORDER BY m.kind, m.owner
 FOR UPDATE OF m
 
 -- name: release_buckets
--- In a statement of its own, after the lock: what was changed while that was waited for, limits above all, is seen.
--- Meter by meter along the index: a join would be taken for one of a third of all buckets, and read the table.
+-- In a statement of its own, after the lock: limits that were changed while it was waited for are seen. It does not read the meters
+-- again, which change with each claim: somebody's old snapshot makes all that they were stay. Meter by meter along the index: a join
+-- would be taken for one of a third of all buckets, and read the table.
 WITH gone AS (
     DELETE FROM capacity_bucket
     WHERE ctid = ANY(ARRAY(
@@ -30,16 +32,14 @@ WITH gone AS (
     SELECT kind, owner, sum(used)::int AS used FROM gone GROUP BY kind, owner
 ), released AS (
     UPDATE capacity_meter m SET used = m.used - freed.used FROM freed WHERE m.kind = freed.kind AND m.owner = freed.owner
-    RETURNING m.kind, m.owner, m.used
 )
-SELECT m.kind, m.owner, coalesce(r.used, m.used), m.held,
-    CASE m.kind
+SELECT t.kind, t.owner, coalesce(freed.used, 0),
+    CASE t.kind
         WHEN 'bm' THEN coalesce(bm.daily_limit_override, bm.daily_limit_synced)
         ELSE CASE WHEN NOT s.use_waba_limit THEN s.daily_limit END
     END
 FROM unnest(%(kinds)s::text[], %(owners)s::text[]) AS t (kind, owner)
-JOIN capacity_meter m USING (kind, owner)
-LEFT JOIN released r USING (kind, owner)
+LEFT JOIN freed USING (kind, owner)
 LEFT JOIN business_manager bm ON t.kind = 'bm' AND bm.id = t.owner
 LEFT JOIN sender s ON t.kind = 'sender' AND s.id = t.owner
 
