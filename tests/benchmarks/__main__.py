@@ -12,15 +12,17 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 
 from tests.benchmarks.bed import LATENCY_MS, Bed, test_bed
-from tests.benchmarks.claims import ROWS, TRANSACTION_ROWS, measure_claims, measure_old_transaction
+from tests.benchmarks.claims import ROWS, measure_claims
 from tests.benchmarks.creation import measure_creation
 from tests.benchmarks.database import measure_database
 from tests.benchmarks.dispatch import IN_FLIGHT, MESSAGES, RUNS, measure_floor, measure_ours
 from tests.benchmarks.fairness import LARGE, measure_fairness
 from tests.benchmarks.idle import measure_idle
+from tests.benchmarks.million import measure_million
 from tests.benchmarks.peers import measure_peers
 from tests.benchmarks.receipts import measure_receipts
 from tests.benchmarks.streaming import SMALL_PER_S, measure_streaming
+from tests.benchmarks.transaction import measure_old_transaction
 
 PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 TEMPLATE = Path(__file__).parent / "page.md.j2"
@@ -41,8 +43,9 @@ ENTRIES: dict[str, Callable[[Bed], dict[str, Any]]] = {
     "fairness": lambda bed: {"fairness": measure_fairness(bed), "large": LARGE},
     "idle": lambda bed: {"idle": measure_idle(bed)},
     "claims": lambda bed: {"claims": measure_claims(bed), "claim_rows": ROWS},
-    "transaction": lambda bed: {"transaction": measure_old_transaction(bed), "transaction_rows": TRANSACTION_ROWS},
+    "transaction": lambda bed: {"transaction": measure_old_transaction(bed)},
     "database": lambda bed: {"database": measure_database(bed)},
+    "million": lambda bed: {"million": measure_million(bed)},
     # Last: what it creates is left pending.
     "streaming": lambda bed: {"streaming": measure_streaming(bed), "small_per_s": SMALL_PER_S},
 }

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,8 +61,10 @@ class Bed:
         environment = {**os.environ, **self.environment, "COLUMNS": "400"}
         return subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
 
-    def start_workers(self, n: int) -> None:
-        self.workers = [self.processes.start("worker", name=f"worker-{number}") for number in range(n)]
+    def start_workers(self, n: int, environment: Mapping[str, str] | None = None) -> None:
+        self.workers = [
+            self.processes.start("worker", name=f"worker-{number}", environment=environment) for number in range(n)
+        ]
         wait_until(
             lambda: self.scalar("SELECT count(*) FROM worker WHERE seen_at > now() - interval '3 s'") >= n, "workers"
         )
@@ -117,6 +119,12 @@ class Bed:
         with psycopg.connect(self.dsn, autocommit=True) as conn:
             row = conn.execute(statement.encode()).fetchone()
             return row[0] if row else None
+
+
+def peak_mb(process: ChildProcess) -> float:
+    """The process's largest resident memory, ever."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM"))
 
 
 def wait_until(condition: Any, what: str, timeout_s: float = START_TIMEOUT_S, every_s: float = 0.05) -> None:

@@ -29,11 +29,6 @@ SLICES = 120
 WARM_UP = 20
 BATCHES = 200
 OLD = History(messages=5_000_000, batch_rows=1_000, suppressed=500_000)
-TRANSACTION_SLICES = 5_000
-"""What two workers claim in ten minutes, in slices of a quarter of a second."""
-TRANSACTION_ROWS = 5
-TOLD = 200
-"""Slices at the beginning and at the end that are compared."""
 
 TAKEN = Accepted("theirs")
 
@@ -67,18 +62,13 @@ class Track:
         self.claim_s.append(claimed_s - began_s)
         self.record_s.append(time.perf_counter() - claimed_s)
 
-    def cost(self, first: int, last: int | None) -> Cost:
-        return Cost(self.name, median(self.claim_s[first:last]) * 1000, median(self.record_s[first:last]) * 1000)
+    def cost(self) -> Cost:
+        return Cost(self.name, median(self.claim_s[WARM_UP:]) * 1000, median(self.record_s[WARM_UP:]) * 1000)
 
 
 def measure_claims(bed: Bed) -> list[Cost]:
     """Nothing else in the tables, 200 active batches, and five million old messages, in turns."""
     return asyncio.run(_claims(bed))
-
-
-def measure_old_transaction(bed: Bed) -> list[Cost]:
-    """Ten minutes' worth of slices while somebody holds a snapshot, so that no dead row can be removed."""
-    return asyncio.run(_old_transaction(bed))
 
 
 async def _claims(bed: Bed) -> list[Cost]:
@@ -91,22 +81,7 @@ async def _claims(bed: Bed) -> list[Cost]:
         for _ in range(SLICES):
             for track in (alone, many, old):
                 await track.step()
-        return [track.cost(WARM_UP, None) for track in (alone, many, old)]
-
-
-async def _old_transaction(bed: Bed) -> list[Cost]:
-    n = TRANSACTION_SLICES + WARM_UP
-    async with _track(bed, "transaction", TRANSACTION_ROWS, [n * TRANSACTION_ROWS]) as track:
-        with psycopg.connect(make_conninfo(bed.dsn, dbname=_name("transaction"))) as reader:
-            reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-            reader.execute("SELECT count(*) FROM batch")
-            for _ in range(n):
-                await track.step()
-        first, last = track.cost(WARM_UP, WARM_UP + TOLD), track.cost(-TOLD, None)
-    return [
-        Cost("as the transaction begins", first.claim_ms, first.record_ms),
-        Cost(f"{TRANSACTION_SLICES:,} slices later", last.claim_ms, last.record_ms),
-    ]
+        return [track.cost() for track in (alone, many, old)]
 
 
 @contextlib.asynccontextmanager

@@ -5,14 +5,16 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from statistics import median
 from tempfile import TemporaryFile
 from typing import Any
+from uuid import UUID
 
 import httpx
 import psycopg
 
-from tests.benchmarks.bed import Bed, contacts
+from tests.benchmarks.bed import Bed, contacts, peak_mb
+from tests.benchmarks.holding import watched_lock
 
 CONTACTS = 1_000_000
 SMALL_PER_S = 50
@@ -33,51 +35,69 @@ class Streaming:
     small: int
     """Batches of ten that others created on the same service meanwhile."""
     small_p99_ms: float
-    lock_p99_ms: float
-    """How long somebody who wants the service's lock waits for it, meanwhile."""
-    lock_worst_ms: float
+    holds: int
+    """How often the service's lock was held meanwhile, and how long, from its grant to the commit (at most)."""
+    held_p50_ms: float
+    held_p99_ms: float
+    held_worst_ms: float
+    wait_p99_ms: float
+    """How long somebody who wants the lock waits for it, behind all who want it too."""
+    wait_worst_ms: float
 
 
 def measure_streaming(bed: Bed) -> Streaming:
     """One stream of CONTACTS, beside it SMALL_PER_S small batches a second, and somebody who asks for the lock all the
     time.
     """
-    before_mb = _peak_mb(bed.api.pid)
+    before_mb = peak_mb(bed.api)
     over = threading.Event()
     waits_ms: list[float] = []
     small_ms: list[float] = []
-    others = [
-        threading.Thread(target=_want_lock, args=(bed.dsn, over, waits_ms)),
-        *(threading.Thread(target=_create_small, args=(bed, over, small_ms, n)) for n in range(SMALL_THREADS)),
-    ]
-    for other in others:
-        other.start()
-    with TemporaryFile() as body:
-        for piece in ndjson(CONTACTS):
-            body.write(piece)
-        size = body.tell()
-        body.seek(0)
-        began_s = time.perf_counter()
-        headers = {"Authorization": f"Bearer {bed.key}", "Content-Type": "application/x-ndjson"}
-        chunks = iter(lambda: body.read(CHUNK_BYTES), b"")
-        answer = httpx.post(f"{bed.api_url}/api/v1/batches", content=chunks, headers=headers, timeout=300)
-        took_s = time.perf_counter() - began_s
-    over.set()
-    for other in others:
-        other.join()
-    if answer.status_code != 202 or answer.json()["total"] != CONTACTS:
-        raise RuntimeError(f"the stream was refused: {answer.status_code} {answer.text[:500]}")
+    with psycopg.connect(bed.dsn, autocommit=True) as asking, watched_lock(bed.dsn, asking.info.backend_pid) as held:
+        others = [
+            threading.Thread(target=_want_lock, args=(asking, over, waits_ms)),
+            *(threading.Thread(target=_create_small, args=(bed, over, small_ms, n)) for n in range(SMALL_THREADS)),
+        ]
+        for other in others:
+            other.start()
+        try:
+            _, took_s, size = post_stream(bed, ndjson(CONTACTS), CONTACTS)
+        finally:
+            over.set()
+            for other in others:
+                other.join()
     return Streaming(
         contacts=CONTACTS,
         megabytes=size / 1e6,
         seconds=took_s,
-        api_mb=_peak_mb(bed.api.pid),
+        api_mb=peak_mb(bed.api),
         api_mb_before=before_mb,
         small=len(small_ms),
         small_p99_ms=_p99(small_ms),
-        lock_p99_ms=_p99(waits_ms),
-        lock_worst_ms=max(waits_ms),
+        holds=len(held.most_ms),
+        held_p50_ms=median(held.most_ms),
+        held_p99_ms=_p99(held.most_ms),
+        held_worst_ms=max(held.most_ms),
+        wait_p99_ms=_p99(waits_ms),
+        wait_worst_ms=max(waits_ms),
     )
+
+
+def post_stream(bed: Bed, pieces: Iterator[bytes], total: int) -> tuple[UUID, float, int]:
+    """Create a batch of `total` contacts from a stream: (id, seconds from the first byte to the answer, bytes)."""
+    headers = {"Authorization": f"Bearer {bed.key}", "Content-Type": "application/x-ndjson"}
+    with TemporaryFile() as body:  # made before the clock starts: making it costs as much as sending it
+        for piece in pieces:
+            body.write(piece)
+        size = body.tell()
+        body.seek(0)
+        chunks = iter(lambda: body.read(CHUNK_BYTES), b"")
+        began_s = time.perf_counter()
+        answer = httpx.post(f"{bed.api_url}/api/v1/batches", content=chunks, headers=headers, timeout=300)
+        took_s = time.perf_counter() - began_s
+    if answer.status_code != 202 or answer.json()["total"] != total:
+        raise RuntimeError(f"the stream was refused: {answer.status_code} {answer.text[:500]}")
+    return UUID(answer.json()["id"]), took_s, size
 
 
 def ndjson(n: int, first: int = 20_000_000, **fields: Any) -> Iterator[bytes]:
@@ -89,13 +109,12 @@ def ndjson(n: int, first: int = 20_000_000, **fields: Any) -> Iterator[bytes]:
         yield "".join([f"{json.dumps(contact)}\n" for contact in made]).encode()
 
 
-def _want_lock(dsn: str, over: threading.Event, waits_ms: list[float]) -> None:
-    with psycopg.connect(dsn, autocommit=True) as conn:
-        while not over.is_set():
-            began_s = time.perf_counter()
-            conn.execute("SELECT pg_advisory_xact_lock(hashtextextended('service:bench', 0))")
-            waits_ms.append((time.perf_counter() - began_s) * 1000)
-            time.sleep(0.002)
+def _want_lock(conn: psycopg.Connection, over: threading.Event, waits_ms: list[float]) -> None:
+    while not over.is_set():
+        began_s = time.perf_counter()
+        conn.execute("SELECT pg_advisory_xact_lock(hashtextextended('service:bench', 0))")
+        waits_ms.append((time.perf_counter() - began_s) * 1000)
+        time.sleep(0.002)
 
 
 def _create_small(bed: Bed, over: threading.Event, took_ms: list[float], number: int) -> None:
@@ -112,11 +131,6 @@ def _create_small(bed: Bed, over: threading.Event, took_ms: list[float], number:
             took_ms.append(took_s * 1000)
             first += 10
             time.sleep(max(0.0, pause_s - took_s))
-
-
-def _peak_mb(pid: int) -> float:
-    status = Path(f"/proc/{pid}/status").read_text()
-    return next(int(line.split()[1]) / 1024 for line in status.splitlines() if line.startswith("VmHWM"))
 
 
 def _p99(values: list[float]) -> float:
