@@ -47,8 +47,8 @@ class Settings:
 
     directory_dsn: str | None = _setting(
         None,
-        "Postgres with the directory of groups that broadcasts go to; a role that may only read is enough. "
-        "Unset: the same database",
+        "Postgres with the directory of groups that broadcasts go to, a direct connection; a role that may only "
+        "read is enough. Unset: the same database",
     )
     directory_schema: str = _setting("public", "schema of the directory's tables")
     directory_names: str | None = _setting(

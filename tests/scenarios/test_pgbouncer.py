@@ -9,6 +9,7 @@ from uuid import UUID
 import httpx
 import psycopg
 import pytest
+from psycopg.sql import SQL, Identifier
 
 from carteiro.settings import SettingsError
 from carteiro.storage.migrations import migrate
@@ -16,7 +17,7 @@ from carteiro.storage.pool import open_pool
 from tests.scenarios.conftest import StackStarter
 from tests.support.factories import batch_body, value
 from tests.support.pooler import PROGRAM, running_pooler
-from tests.support.stack import Api
+from tests.support.stack import Api, Stack
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="pgbouncer is not installed (apt-get install pgbouncer)")
@@ -95,6 +96,7 @@ async def test_the_api_keeps_its_promises_behind_a_pooler_in_transaction_mode(
                 " AND application_name = 'carteiro-api'",
             )
             assert 1 <= sessions <= CONNECTIONS
+            await sessions_lose_it_again(stack, postgres_dsn, pooler_dsn)
 
 
 async def give_sessions_what_they_need(dsn: str, pooler_dsn: str) -> None:
@@ -113,6 +115,20 @@ async def give_sessions_what_they_need(dsn: str, pooler_dsn: str) -> None:
     with psycopg.connect(pooler_dsn, dbname="pgbouncer", autocommit=True) as console:
         console.execute("RECONNECT")
     await connect(pooler_dsn, pooled=True)
+
+
+async def sessions_lose_it_again(stack: Stack, dsn: str, pooler_dsn: str) -> None:
+    """An API that runs already says so, too."""
+    with psycopg.connect(dsn, autocommit=True) as session:
+        session.execute(SQL("ALTER ROLE CURRENT_USER IN DATABASE {} RESET ALL").format(Identifier(session.info.dbname)))
+    with psycopg.connect(pooler_dsn, dbname="pgbouncer", autocommit=True) as console:
+        console.execute("RECONNECT")
+    async with httpx.AsyncClient(base_url=stack.api_url) as anybody:
+
+        async def says_so() -> bool:
+            return "ALTER ROLE" in (await anybody.get("/readyz")).text
+
+        await until(says_so, 5, "the API says what its sessions lack")
 
 
 async def connect(dsn: str, *, pooled: bool) -> None:
