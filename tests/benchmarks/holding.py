@@ -44,15 +44,16 @@ BEGIN
 END $$
 """
 STOP = "INSERT INTO bench_hold VALUES (-1, -1)"
-READ = "SELECT most_ms FROM bench_hold WHERE least_ms >= 0"
+READ = "SELECT least_ms, most_ms FROM bench_hold WHERE least_ms >= 0"
 
 
 @dataclass
 class Held:
-    """Filled when the watch is over: milliseconds of each hold, from the look before it to the look after it. So none
-    is told too short; one that fell between two looks is left out.
+    """Filled when the watch is over: milliseconds of each hold, from the first look that saw it to the last one, and
+    from the look before it to the look after it. What fell between two looks is left out.
     """
 
+    least_ms: list[float] = field(default_factory=list)
     most_ms: list[float] = field(default_factory=list)
 
 
@@ -72,7 +73,9 @@ def watched_lock(dsn: str, ignored_pid: int) -> Iterator[Held]:
         finally:
             conn.execute(STOP)
             watch.join()
-        held.most_ms = [ms for (ms,) in conn.execute(READ)]
+        for least_ms, most_ms in conn.execute(READ):
+            held.least_ms.append(least_ms)
+            held.most_ms.append(most_ms)
 
 
 def _watch(dsn: str, ignored_pid: int) -> None:

@@ -36,10 +36,11 @@ class Streaming:
     """Batches of ten that others created on the same service meanwhile."""
     small_p99_ms: float
     holds: int
-    """How often the service's lock was held meanwhile, and how long, from its grant to the commit (at most)."""
-    held_p50_ms: float
-    held_p99_ms: float
-    held_worst_ms: float
+    """How often the service's lock was held meanwhile."""
+    held_p50_ms: tuple[float, float]
+    """How long, from its grant to the commit: at least and at most, as it was looked at now and then."""
+    held_p99_ms: tuple[float, float]
+    held_worst_ms: tuple[float, float]
     wait_p99_ms: float
     """How long somebody who wants the lock waits for it, behind all who want it too."""
     wait_worst_ms: float
@@ -75,9 +76,9 @@ def measure_streaming(bed: Bed) -> Streaming:
         small=len(small_ms),
         small_p99_ms=_p99(small_ms),
         holds=len(held.most_ms),
-        held_p50_ms=median(held.most_ms),
-        held_p99_ms=_p99(held.most_ms),
-        held_worst_ms=max(held.most_ms),
+        held_p50_ms=(median(held.least_ms), median(held.most_ms)),
+        held_p99_ms=(_p99(held.least_ms), _p99(held.most_ms)),
+        held_worst_ms=(max(held.least_ms), max(held.most_ms)),
         wait_p99_ms=_p99(waits_ms),
         wait_worst_ms=max(waits_ms),
     )
