@@ -27,6 +27,7 @@ async def read_violations(
 
     The caller has opened a transaction: `lookback` holds inside it. None looks back as far as `audit.setting` says.
     """
+    await conn.execute(SQL.give_room)
     if lookback is not None:
         await conn.execute(SQL.look_back, {"lookback": f"{lookback.total_seconds()} seconds"})
     query = Statement("SELECT count(*) OVER () AS counted, v.* FROM audit.{} AS v LIMIT %s").format(Identifier(view))

@@ -10,6 +10,10 @@ ORDER BY c.oid
 -- name: look_back
 SELECT set_config('carteiro.audit_lookback', %(lookback)s, true)
 
+-- name: give_room
+-- A batch of a million is sorted, and windows over it are kept, by what the server gives a session for that: 4 MB, if nobody said else.
+SELECT set_config('work_mem', '64MB', true)
+
 -- name: put_setting
 INSERT INTO audit.setting AS s (name, value)
 SELECT * FROM unnest(%(names)s::text[], %(values)s::float[])

@@ -15,18 +15,11 @@ FOR UPDATE OF m
 
 -- name: release_buckets
 -- In a statement of its own, after the lock: limits that were changed while it was waited for are seen. It does not read the meters
--- again, which change with each claim: somebody's old snapshot makes all that they were stay. Meter by meter along the index: a join
--- would be taken for one of a third of all buckets, and read the table.
+-- again, which change with each claim: somebody's old snapshot makes all that they were stay.
 WITH gone AS (
     DELETE FROM capacity_bucket
     WHERE ctid = ANY(ARRAY(
-        SELECT old.ctid
-        FROM unnest(%(kinds)s::text[], %(owners)s::text[]) AS t (kind, owner)
-        CROSS JOIN LATERAL (
-            SELECT b.ctid FROM capacity_bucket b
-            WHERE b.kind = t.kind AND b.owner = t.owner AND b.bucket_at <= (SELECT clock_timestamp() - make_interval(secs => %(keep_s)s))
-            OFFSET 0
-        ) old))
+        SELECT due_buckets(%(kinds)s::text[], %(owners)s::text[], clock_timestamp() - make_interval(secs => %(keep_s)s))))
     RETURNING kind, owner, used
 ), freed AS (
     SELECT kind, owner, sum(used)::int AS used FROM gone GROUP BY kind, owner
