@@ -11,7 +11,14 @@ from carteiro.domain.planning import Rotation
 from carteiro.services.api_keys import Caller
 from carteiro.services.create.load import Loader, Piece, load_piece, make_piece
 from carteiro.services.create.order import Order
-from carteiro.services.create.taking import announce, ask_meters, hold_capacity, open_batch, who_could_send
+from carteiro.services.create.taking import (
+    announce,
+    ask_meters,
+    hold_capacity,
+    open_batch,
+    take_credits,
+    who_could_send,
+)
 from carteiro.settings import Settings
 from carteiro.storage import batches, claims, idempotency
 from carteiro.storage.idempotency import Key
@@ -129,11 +136,13 @@ async def _take(
 ) -> None:
     """Everything under the locks, for which others wait: in two exchanges with the server, and the commit.
 
-    Raises _Replayed where the key or the signature has a batch already, IdempotencyKeyReused, and as `hold_capacity`
-    and `open_batch`.
+    Raises _Replayed where the key or the signature has a batch already, IdempotencyKeyReused, and as `hold_capacity`,
+    `open_batch` and `take_credits`.
     """
     account_id, batch_id = caller.account_id, order.batch_id
     async with conn.pipeline():
+        await batches.unlock_early(conn)
+        opened = await open_batch(conn, order.service, order.draft)
         if key is not None:
             await idempotency.lock_key(conn, account_id, key)
         await claims.lock_service(conn, order.service.id)
@@ -151,12 +160,13 @@ async def _take(
             held = await hold_capacity(conn, order.draft, rotation, candidates, await locked, required)
         if key is not None:
             await idempotency.put_key(conn, account_id, key, batch_id)
-        opened = await open_batch(conn, caller, order.service, order.draft)
+        paid = await take_credits(conn, caller, order.draft)
         if order.write_beside is not None:
             await order.write_beside(conn)
     if held is not None:
         await held
     await opened
+    await paid
 
 
 async def _claim_signature(conn: Connection, settings: Settings, caller: Caller, order: Order) -> Later[UUID]:

@@ -12,7 +12,14 @@ from carteiro.services.create.load import withdraw_suppressed
 from carteiro.services.create.order import begin_draft
 from carteiro.services.create.place import Creation
 from carteiro.services.create.refusals import NothingToRetry, NotSettled, TemplateNotUsable
-from carteiro.services.create.taking import announce, ask_meters, hold_capacity, open_batch, who_could_send
+from carteiro.services.create.taking import (
+    announce,
+    ask_meters,
+    hold_capacity,
+    open_batch,
+    take_credits,
+    who_could_send,
+)
 from carteiro.settings import Settings
 from carteiro.storage import batches, catalog, claims, retention, retries
 from carteiro.storage.batches import Draft
@@ -153,7 +160,8 @@ async def _open(pool: Pool, settings: Settings, caller: Caller, service: Service
                 await (await hold_capacity(conn, draft, rotation, candidates, meters, required))
             if await retries.lock_parent(conn, parent_id) != loaded.erasures:
                 raise _ErasedMeanwhile
-            await (await open_batch(conn, caller, service, draft))
+            await (await open_batch(conn, service, draft))
+            await (await take_credits(conn, caller, draft))
         await announce(pool, service)
         return Creation(draft.id, replayed=False)
 

@@ -57,32 +57,38 @@ async def hold_capacity(
     return await capacity.ask_hold(conn, draft.id, holds, {manager.id: manager.limit for manager in managers})
 
 
-async def open_batch(conn: Connection, caller: Caller, service: Service, draft: Draft) -> Later[None]:
-    """Make the draft a batch that clients see, and take what it costs.
+async def open_batch(conn: Connection, service: Service, draft: Draft) -> Later[None]:
+    """Make the draft a batch that clients see. Its row may be locked before the service: nobody waits for a draft's.
 
-    The caller has locked the service and holds the capacity. Locks the batch, then the account. What is answered is to
-    be awaited before the commit: it raises Unavailable where the draft is gone, or InsufficientCredits.
+    What is answered is to be awaited before the commit: it raises Unavailable where the draft is gone.
     """
     event = "moderated" if service.test_mode else "opened"
     opened = await batches.open_draft(conn, draft.id, event=event, debited=draft.price)
-    # Nothing is taken for nothing: an amount is above zero.
-    left = await _debit(conn, caller, draft) if draft.price else None
-    await batches.unlock_early(conn)
 
     async def check() -> None:
         if not await opened:
             raise Unavailable("The batch took too long to load.", retry_after_s=1)
+
+    return Later(check)
+
+
+async def take_credits(conn: Connection, caller: Caller, draft: Draft) -> Later[None]:
+    """Take what the batch costs: all or none. Locks the account.
+
+    What is answered is to be awaited before the commit: it raises InsufficientCredits.
+    """
+    left = None
+    if draft.price:
+        left = await ledger.debit(
+            conn, draft.billing_account_id, draft.price, batch_id=draft.id, cause="created", actor=caller.actor
+        )
+
+    async def check() -> None:
         if left is not None and await left is None:
             balance = await ledger.read_balance(conn, draft.billing_account_id)
             raise InsufficientCredits(balance=balance or 0, required=draft.price)
 
     return Later(check)
-
-
-async def _debit(conn: Connection, caller: Caller, draft: Draft) -> Later[int | None]:
-    return await ledger.debit(
-        conn, draft.billing_account_id, draft.price, batch_id=draft.id, cause="created", actor=caller.actor
-    )
 
 
 async def announce(pool: Pool, service: Service) -> None:

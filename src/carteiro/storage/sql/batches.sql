@@ -26,7 +26,7 @@ WHERE b.id = %(batch_id)s AND e.machine = 'batch' AND e.event = %(event)s AND e.
 RETURNING b.id
 
 -- name: unlock_early
-SET LOCAL synchronous_commit = off
+SELECT set_config('synchronous_commit', 'off', true)
 
 -- name: reach_disk
 -- A commit that has written something waits for the log up to there. This writes no row.
