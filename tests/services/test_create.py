@@ -149,6 +149,15 @@ async def test_a_copy_of_another_structure_is_no_copy(pool: Pool) -> None:
         await create(pool)
 
 
+async def test_a_batch_is_on_disk_when_it_is_answered_whether_or_not_a_pump_had_to_be_asked_for(pool: Pool) -> None:
+    await add_account(pool, credits=100)
+    for number in range(4):  # the log is written to disk five times a second anyway
+        written = await value(pool, "SELECT pg_current_wal_insert_lsn()::text")
+        await create(pool, 5, start=5 * number)
+        assert await value(pool, "SELECT pg_current_wal_flush_lsn() > %s::pg_lsn", written), number
+    assert await count(pool, "procrastinate_jobs") == 1
+
+
 async def test_a_scheduled_batch_pays_at_once_and_holds_nothing(pool: Pool) -> None:
     await add_account(pool, credits=10, bm_limit=1)
     await create(pool, 5, scheduled_at=factories.in_an_hour())
