@@ -152,9 +152,11 @@ async def test_a_copy_of_another_structure_is_no_copy(pool: Pool) -> None:
 async def test_a_batch_is_on_disk_when_it_is_answered_whether_or_not_a_pump_had_to_be_asked_for(pool: Pool) -> None:
     await add_account(pool, credits=100)
     for number in range(4):  # the log is written to disk five times a second anyway
-        written = await value(pool, "SELECT pg_current_wal_insert_lsn()::text")
-        await create(pool, 5, start=5 * number)
-        assert await value(pool, "SELECT pg_current_wal_flush_lsn() > %s::pg_lsn", written), number
+        for replayed in (False, True):
+            written = await value(pool, "SELECT pg_current_wal_insert_lsn()::text")
+            created = await create(pool, 5, start=5 * number, key=Key(f"key {number}", b"") if number % 2 else None)
+            assert created.replayed == replayed
+            assert await value(pool, "SELECT pg_current_wal_flush_lsn() > %s::pg_lsn", written), number
     assert await count(pool, "procrastinate_jobs") == 1
 
 

@@ -153,7 +153,7 @@ async def unlock_early(conn: AsyncConnection[Any]) -> None:
 
 
 async def reach_disk(conn: AsyncConnection[Any]) -> None:
-    """Outside of a transaction: wait until all that was committed before is on disk."""
+    """Wait until all that was committed before is on disk: now, or in a transaction at its commit."""
     await conn.execute(SQL.reach_disk)
 
 

@@ -14,6 +14,7 @@ from carteiro.services.create.order import Order
 from carteiro.services.create.taking import (
     announce,
     ask_meters,
+    confirm,
     hold_capacity,
     open_batch,
     take_credits,
@@ -83,7 +84,10 @@ async def find_under_key(pool: Pool, caller: Caller, key: Key) -> UUID | None:
     """
     async with pool.connection() as conn:
         await idempotency.lock_key(conn, caller.account_id, key)
-        return _read_used(key, await idempotency.find_key(conn, caller.account_id, key))
+        earlier = _read_used(key, await idempotency.find_key(conn, caller.account_id, key))
+        if earlier is not None:
+            await batches.reach_disk(conn)
+        return earlier
 
 
 def _read_used(key: Key, used: tuple[bytes, UUID] | None) -> UUID | None:
@@ -120,6 +124,7 @@ async def _place(
             candidates = await who_could_send(conn, order.draft) if required else []
             await _take(conn, settings, caller, order, key, candidates, required)
     except _Replayed as replayed:
+        await confirm(pool)
         return Creation(replayed.batch_id, replayed=True)
     await announce(pool, order.service)
     return Creation(order.batch_id, replayed=False)

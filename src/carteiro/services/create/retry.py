@@ -15,6 +15,7 @@ from carteiro.services.create.refusals import NothingToRetry, NotSettled, Templa
 from carteiro.services.create.taking import (
     announce,
     ask_meters,
+    confirm,
     hold_capacity,
     open_batch,
     take_credits,
@@ -57,6 +58,7 @@ async def retry_failed(pool: Pool, settings: Settings, caller: Caller, batch_id:
         parent, service = await _read_ground(pool, caller, batch_id)
         if service is None:
             assert parent.retried_as is not None
+            await confirm(pool)
             return Creation(parent.retried_as, replayed=True)
         loaded = await _load(pool, caller, parent, _draft(parent, service))
         placed: Creation | None = None
@@ -153,6 +155,7 @@ async def _open(pool: Pool, settings: Settings, caller: Caller, service: Service
             await claims.lock_service(conn, service.id)
             earlier = await retries.find_child(conn, parent_id)
             if earlier is not None:
+                await batches.reach_disk(conn)
                 return Creation(earlier, replayed=True)
             if required:
                 meters = await (await ask_meters(conn, settings, candidates))

@@ -103,3 +103,9 @@ async def announce(pool: Pool, service: Service) -> None:
         if service.test_mode or not await jobs.defer_pump(conn, service.id):
             # No job was written, whose own commit would have had the batch on disk.
             await batches.reach_disk(conn)
+
+
+async def confirm(pool: Pool) -> None:
+    """Before a batch is answered that another request opened, perhaps just now: it is on disk."""
+    async with pool.connection() as conn:
+        await batches.reach_disk(conn)
