@@ -23,9 +23,9 @@ FLUSHES = 3
 TOLD = 200
 """Slices at the beginning and at the end of them that are compared."""
 WORKERS = 2
-SECONDS = 15.0
+SECONDS = 8.0
 CONTACTS = 100_000
-"""Of each batch, more than are sent while a pace is measured."""
+"""Of each batch: more than are sent while a pace is measured, or claimed in between."""
 CLIMB = 10_000
 
 TAKEN = Accepted("theirs")
@@ -62,6 +62,7 @@ def measure_old_transaction(bed: Bed) -> OldTransaction:
     with psycopg.connect(bed.dsn) as reader:
         reader.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         reader.execute("SELECT count(*) FROM batch")
+        ids.append(_post(bed))
         before, after = asyncio.run(_claim_on(bed))
         rate_after = _rate(bed, ids)
     bed.execute("VACUUM (ANALYZE)")
@@ -73,13 +74,19 @@ def measure_old_transaction(bed: Bed) -> OldTransaction:
 
 def _rate(bed: Bed, ids: list[UUID]) -> float:
     """Of the workers, once they have climbed to their speed, on the batches that are there and another one."""
-    ids.append(bed.post_batch(contacts(CONTACTS, first=bed.take(CONTACTS)))[0])
+    ids.append(_post(bed))
     already = bed.sent(ids)
     bed.start_workers(WORKERS)
     wait_until(lambda: bed.sent(ids) > already + CLIMB, "the workers are at their speed", 60)
     rate = bed.sent_per_second(ids, SECONDS)
     bed.stop_workers()
+    if bed.sent(ids) >= CONTACTS * len(ids):
+        raise RuntimeError("the batches were over before their pace was measured")
     return rate
+
+
+def _post(bed: Bed) -> UUID:
+    return bed.post_batch(contacts(CONTACTS, first=bed.take(CONTACTS)))[0]
 
 
 async def _claim_on(bed: Bed) -> tuple[Cost, Cost]:
@@ -109,6 +116,8 @@ async def _step(pool: Pool, bench: Bench) -> tuple[float, float]:
         claimed_s = time.perf_counter()
         if isinstance(piece, Slice):
             break
+        if piece.wait_s is None:
+            raise RuntimeError("there is nothing left to claim")
         await asyncio.sleep(0.01)  # all slots of this moment are granted
     each = -(-len(piece.due) // FLUSHES)
     due = piece.due
