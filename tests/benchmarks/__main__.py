@@ -19,7 +19,7 @@ from tests.benchmarks.dispatch import IN_FLIGHT, MESSAGES, RUNS, measure_floor, 
 from tests.benchmarks.fairness import LARGE, measure_fairness
 from tests.benchmarks.idle import measure_idle
 from tests.benchmarks.million import measure_million
-from tests.benchmarks.peers import measure_peers
+from tests.benchmarks.peers.measure import measure_peers
 from tests.benchmarks.receipts import measure_receipts
 from tests.benchmarks.streaming import SMALL_PER_S, measure_streaming
 from tests.benchmarks.transaction import measure_old_transaction
