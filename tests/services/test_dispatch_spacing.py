@@ -1,11 +1,14 @@
 """A worker finds out how fast it can send, and stays there."""
 
+import pytest
+
 from carteiro.services.dispatch.spacing import FIRST_RATE_PER_S, LOWEST_RATE_PER_S, Spacing
 
 LATENESS_S = 0.05
 IN_TIME_S = 0.001
-BUSY_S = 0.025
+BUSY_S = 0.015
 LATE_S = 0.04
+SECOND_US = 1_000_000
 
 
 def learn(spacing: Spacing, lag_s: float, *, filled: bool = True) -> float:
@@ -40,6 +43,29 @@ def test_a_worker_at_its_limit_keeps_its_rate() -> None:
     assert learn(spacing, BUSY_S) == FIRST_RATE_PER_S
 
 
+def test_is_soon_as_fast_as_before_when_what_slowed_it_down_is_over() -> None:
+    spacing = Spacing(LATENESS_S)
+    fast = [learn(spacing, IN_TIME_S) for _ in range(3)][-1]
+    while learn(spacing, LATE_S) > fast / 8:
+        pass
+    assert max(learn(spacing, IN_TIME_S) for _ in range(15)) > fast
+
+
 def test_never_stops_altogether() -> None:
     spacing = Spacing(LATENESS_S)
     assert min(learn(spacing, LATE_S) for _ in range(100)) == LOWEST_RATE_PER_S
+
+
+def test_slots_begin_after_the_claim_and_after_those_that_the_worker_has() -> None:
+    spacing = Spacing(LATENESS_S)
+    spacing.learn_claim(seconds=0.01, whole_s=0.1, last_slot_us=0)
+    assert spacing.start_us(SECOND_US, 0.25) == SECOND_US + 12_000
+    assert spacing.claim_s == pytest.approx(0.12)
+    spacing.learn_claim(seconds=0.01, whole_s=0.1, last_slot_us=SECOND_US + 100_000)
+    assert spacing.start_us(SECOND_US, 0.25) == SECOND_US + 100_000 + spacing.gap_us
+
+
+def test_a_database_clock_that_was_set_back_delays_a_worker_by_no_more_than_a_slice() -> None:
+    spacing = Spacing(LATENESS_S)
+    spacing.learn_claim(seconds=0.01, whole_s=0.01, last_slot_us=3600 * SECOND_US)
+    assert spacing.start_us(SECOND_US, 0.25) == SECOND_US + 12_000 + 250_000

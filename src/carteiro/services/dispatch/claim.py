@@ -44,6 +44,7 @@ async def claim_slice(
     next claim on. Committed before the first byte of a call; killed before the commit, nothing happened.
     """
     slice_s = slice_length_s(station.settings, has_log=has_log)
+    began_s = monotonic_s()
 
     async def attempt() -> tuple[Slice | Nothing, list[str]]:
         freed: list[str] = []
@@ -55,8 +56,18 @@ async def claim_slice(
     if freed:
         await wake_waiting(station.pool, freed)
     if isinstance(claimed, Slice):
-        spacing.learn_claim(monotonic_s() - claimed.reading.asked_s)
+        learn_claim(spacing, claimed, began_s)
     return claimed
+
+
+def learn_claim(spacing: Spacing, claimed: Slice, began_s: float) -> None:
+    """After its commit."""
+    ended_s = monotonic_s()
+    spacing.learn_claim(
+        seconds=ended_s - claimed.reading.asked_s,
+        whole_s=ended_s - began_s,
+        last_slot_us=max(due.slot_us for due in claimed.due),
+    )
 
 
 async def _claim(
@@ -92,7 +103,7 @@ async def _claim(
 
     probing = service.failures_in_a_row >= BLACKOUT_AFTER
     ready = await take_ready(conn, turn, cursor_seq, most, probing=probing)
-    start_us = ground.reading.database_us + round(spacing.lead_s * 1e6)
+    start_us = spacing.start_us(ground.reading.database_us, slice_s)
     plan = plan_slots(
         len(ready.going),
         service=ground.service_calendar,

@@ -10,7 +10,7 @@ from carteiro.domain.outcomes import FreeForm
 from carteiro.domain.pacing import Calendar
 from carteiro.domain.planning import Lane, next_chance_us, plan_each
 from carteiro.domain.suppression import SUPPRESSED, scopes_of
-from carteiro.services.dispatch.claim import POLL_S, enter_service, notify_url, slice_length_s
+from carteiro.services.dispatch.claim import POLL_S, enter_service, learn_claim, notify_url, slice_length_s
 from carteiro.services.dispatch.clock import from_us, monotonic_s
 from carteiro.services.dispatch.ground import calendars_of, keep_calendars, open_calendars, paces_of
 from carteiro.services.dispatch.model import Due, Nothing, Slice
@@ -40,6 +40,7 @@ async def claim_follow_ups(station: Station, service_id: str, spacing: Spacing, 
     stand), follow-ups. Committed before the first byte of a call.
     """
     slice_s = slice_length_s(station.settings, has_log=has_log)
+    began_s = monotonic_s()
 
     async def attempt() -> Slice | Nothing:
         async with transact(station.pool) as conn:
@@ -47,7 +48,7 @@ async def claim_follow_ups(station: Station, service_id: str, spacing: Spacing, 
 
     claimed = await retry_serialization(attempt)
     if isinstance(claimed, Slice):
-        spacing.learn_claim(monotonic_s() - claimed.reading.asked_s)
+        learn_claim(spacing, claimed, began_s)
     return claimed
 
 
@@ -84,7 +85,7 @@ async def _claim(
 
     lanes = {sender_id: _lane(carrier, calendars) for sender_id, carrier in carriers.items()}
     served = calendars["service", service_id]
-    start_us = reading.database_us + round(spacing.lead_s * 1e6)
+    start_us = spacing.start_us(reading.database_us, slice_s)
     horizon_us = start_us + round(slice_s * 1e6)
     planned = plan_each(
         [lanes[row.sender_id] for row in rows],

@@ -1,6 +1,6 @@
 """What passes between claim, send and record."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
@@ -48,6 +48,13 @@ class Slice:
     """Its batch was paused or cancelled: no further call of it starts."""
     flushes: int = 0
     """Records made so far."""
+    lags_s: list[float] = field(default_factory=list)
+    """How long after its slot each request that is under way could start."""
+
+    @property
+    def lag_s(self) -> float:
+        """What three of four requests stayed within so far; one must be under way."""
+        return sorted(self.lags_s)[len(self.lags_s) * 3 // 4]
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,8 @@ async def pump(station: Station, service_id: str, provider: Provider) -> bool:
             answers_wait = await any_wait(station, service_id)
             if isinstance(claimed, Slice):
                 await _rest(station, _until_last_slot_s(claimed, spacing))
+                # By now nearly all of its calls are on their way, so the next claim knows how this one went.
+                _learn(spacing, claimed, filled=claimed.filled and not claimed.halted)
             elif (
                 sending
                 or begun & station.recorder.claims()
@@ -71,15 +73,20 @@ async def pump(station: Station, service_id: str, provider: Provider) -> bool:
 async def _send(station: Station, piece: Slice, provider: Provider, spacing: Spacing) -> None:
     station.sending[piece.claim_id] = piece
     try:
-        lag_s = await send_slice(piece, provider, station.calls, station.recorder.note)
+        await send_slice(piece, provider, station.calls, station.recorder.note)
     finally:
         del station.sending[piece.claim_id]
-    spacing.learn(lag_s=lag_s, rate_per_s=piece.rate_per_s, filled=piece.filled and not piece.halted)
+    _learn(spacing, piece, filled=False)
+
+
+def _learn(spacing: Spacing, piece: Slice, *, filled: bool) -> None:
+    if piece.lags_s:
+        spacing.learn(lag_s=piece.lag_s, rate_per_s=piece.rate_per_s, filled=filled)
 
 
 def _until_last_slot_s(piece: Slice, spacing: Spacing) -> float:
-    """The next claim is made a little before this one's last slot, so that calls follow each other without a gap."""
-    return piece.reading.wait_s(piece.due[-1].slot_us, monotonic_s()) - spacing.lead_s
+    """The next claim is made before this one's last slot, so that calls follow each other without a gap."""
+    return piece.reading.wait_s(piece.due[-1].slot_us, monotonic_s()) - spacing.claim_s
 
 
 async def _rest(station: Station, seconds: float) -> None:

@@ -38,21 +38,18 @@ class Calls:
     """Hard total deadline of one call."""
 
 
-async def send_slice(piece: Slice, provider: Provider, calls: Calls, note: Note) -> float:
-    """Send every row at its slot and note what came of it, in the order of the answers. Answers the lag in seconds
-    that three of four requests stayed within.
+async def send_slice(piece: Slice, provider: Provider, calls: Calls, note: Note) -> None:
+    """Send every row at its slot and note what came of it, in the order of the answers.
 
     A row that is too late for its slot, whose lease may end before the call does or whose slice was halted is noted as
     not started.
     """
     most = min(piece.messages_per_request, provider.messages_per_request_max)
-    running: set[asyncio.Task[float]] = set()
-    lags_s: list[float] = []
+    running: set[asyncio.Task[None]] = set()
 
-    def finished(task: asyncio.Task[float]) -> None:
+    def finished(task: asyncio.Task[None]) -> None:
         running.discard(task)
         calls.limit.release()
-        lags_s.append(task.result())
 
     for group in in_requests(piece.due, most, round(calls.lateness_s * GATHER * 1e6)):
         await _until(piece, group[-1])
@@ -66,7 +63,6 @@ async def send_slice(piece: Slice, provider: Provider, calls: Calls, note: Note)
         task.add_done_callback(finished)
     while running:
         await asyncio.wait(running)
-    return sorted(lags_s)[len(lags_s) * 3 // 4] if lags_s else 0.0
 
 
 def in_requests(due: Sequence[Due], most: int, gather_us: int) -> Iterator[list[Due]]:
@@ -93,24 +89,24 @@ async def _until(piece: Slice, due: Due) -> None:
         wait_s = piece.reading.wait_s(due.slot_us, monotonic_s())
 
 
-async def _call(piece: Slice, group: list[Due], provider: Provider, calls: Calls, note: Note) -> float:
+async def _call(piece: Slice, group: list[Due], provider: Provider, calls: Calls, note: Note) -> None:
     """One request. The last check, row by row, stands as close to the write as we can put it; what remains is
-    documented in the architecture. Answers its lag: how long after the last of its slots it could start.
+    documented in the architecture.
     """
     started_s = monotonic_s()
     latest_us = piece.reading.latest_us(started_s)
-    lag_s = max(0.0, (latest_us - group[-1].slot_us) / 1e6)
+    piece.lags_s.append(max(0.0, (latest_us - group[-1].slot_us) / 1e6))
     # The lease must outlast the call: one that lapsed on the way would arrive for a message that is nobody's any more.
     outlasts_us = to_us(piece.lease_until) - round(calls.timeout_s * 1e6)
     if latest_us >= outlasts_us or piece.halted or not calls.may_start():
         _note_unstarted(piece, group, note, latest_us)
-        return lag_s
+        return
     oldest_us = latest_us - round(calls.lateness_s * 1e6)
     going = [due for due in group if due.slot_us >= oldest_us]
     if len(going) < len(group):
         _note_unstarted(piece, [due for due in group if due.slot_us < oldest_us], note, latest_us)
     if not going:
-        return lag_s
+        return
     outcomes = await _submit(going, provider, calls.timeout_s)
     ended_s = monotonic_s()
     ended_at = from_us(piece.reading.latest_us(ended_s))
@@ -118,7 +114,6 @@ async def _call(piece: Slice, group: list[Due], provider: Provider, calls: Calls
     for due, outcome in zip(going, outcomes, strict=True):
         note(piece, Result(due, outcome, latency_s, ended_at, stands_for_request=latency_s is not None))
         latency_s = None
-    return lag_s
 
 
 def _note_unstarted(piece: Slice, rows: Sequence[Due], note: Note, at_us: int) -> None:

@@ -5,27 +5,37 @@ LOWEST_RATE_PER_S = 20.0
 HIGHEST_RATE_PER_S = 20_000.0
 FIRST_GROWTH = 2.0
 """Until the rate was too high for the first time."""
-GROWTH = 1.1
-BACK_OFF = 0.85
+GROWTH = 1.05
+"""At first after the rate was too high; more and more while it is not: what slowed the worker down may be over."""
+GROWTH_STEP = 0.03
+GROWTH_MAX = 1.3
+BACK_OFF = 0.9
+TOO_LATE = 0.5
+"""Part of the tolerated lateness from which on the rate is too high: some calls of the slice will miss their slots."""
+IN_TIME = 0.2
+"""Part of it up to which the rate may grow."""
 FIRST_LEAD_S = 0.015
 LONGEST_LEAD_S = 0.2
 
 
 class Lead:
-    """How long one process lately took from reading the clock to the claim's commit: slots begin this much later, or
-    the first ones would be missed.
+    """How long the claims of one process lately took.
 
     Of the process, not of a pump: one that ends after a single message has nothing to learn from.
     """
 
     def __init__(self) -> None:
         self.seconds = FIRST_LEAD_S
+        """From reading the clock to the commit: slots begin this much later, or the first ones would be missed."""
+        self.whole_s = FIRST_LEAD_S
+        """The wait for the locks included: the next claim begins this much before the last slot of the one before."""
         self._learnt = False
 
-    def learn(self, claim_s: float) -> None:
+    def learn(self, seconds: float, whole_s: float) -> None:
         """After a claim that took so long."""
         weight = 0.3 if self._learnt else 1.0
-        self.seconds = min(LONGEST_LEAD_S, self.seconds * (1 - weight) + claim_s * 1.2 * weight)
+        self.seconds = min(LONGEST_LEAD_S, self.seconds * (1 - weight) + seconds * 1.2 * weight)
+        self.whole_s = min(LONGEST_LEAD_S, self.whole_s * (1 - weight) + whole_s * 1.2 * weight)
         self._learnt = True
 
 
@@ -42,10 +52,23 @@ class Spacing:
         self._lead = lead or Lead()
         self._growth = FIRST_GROWTH
         self.rate_per_s = FIRST_RATE_PER_S
+        self._free_us = 0
 
     @property
     def lead_s(self) -> float:
         return self._lead.seconds
+
+    @property
+    def claim_s(self) -> float:
+        """How long before the last slot of a claim the next one should begin."""
+        return self._lead.whole_s
+
+    def start_us(self, now_us: int, slice_s: float) -> int:
+        """When the first slot of a claim may be, by the database's clock: after its commit, and after the slots that
+        this worker has already. Should that clock have been set back, no more than a slice later.
+        """
+        soonest_us = now_us + round(self.lead_s * 1e6)
+        return max(soonest_us, min(self._free_us, soonest_us + round(slice_s * 1e6)))
 
     @property
     def gap_us(self) -> int:
@@ -59,13 +82,18 @@ class Spacing:
         """After a slice: the lag of most of its starts, the rate it was planned at, and whether that was what bounded
         it (`filled`). The rate may have grown since: what was too high then is too high now.
         """
-        if lag_s > self._lateness_s * 0.6:
-            back_off = BACK_OFF if self._growth == GROWTH else 1 / FIRST_GROWTH
+        if lag_s > self._lateness_s * TOO_LATE:
+            back_off = 1 / FIRST_GROWTH if self._growth == FIRST_GROWTH else BACK_OFF
             self.rate_per_s = max(LOWEST_RATE_PER_S, min(self.rate_per_s, rate_per_s * back_off))
             self._growth = GROWTH
-        elif filled and lag_s < self._lateness_s * 0.4:
+        elif filled and lag_s < self._lateness_s * IN_TIME:
             self.rate_per_s = min(HIGHEST_RATE_PER_S, self.rate_per_s * self._growth)
+            if self._growth != FIRST_GROWTH:
+                self._growth = min(GROWTH_MAX, self._growth + GROWTH_STEP)
 
-    def learn_claim(self, seconds: float) -> None:
-        """After a claim: how long it took from the clock's reading to the commit."""
-        self._lead.learn(seconds)
+    def learn_claim(self, *, seconds: float, whole_s: float, last_slot_us: int) -> None:
+        """After a claim: how long it took from the clock's reading to the commit, how long in all, and the last slot
+        that it got.
+        """
+        self._lead.learn(seconds, whole_s)
+        self._free_us = last_slot_us + self.gap_us

@@ -202,8 +202,7 @@ class Reminders:
 
     async def _send(self, piece: Slice, provider: Provider) -> Result:
         results: list[Result] = []
-        lag_s = await send_slice(piece, provider, self._calls, lambda _, result: results.append(result))
-        self._spacing.learn(lag_s=lag_s, rate_per_s=piece.rate_per_s, filled=False)
+        await send_slice(piece, provider, self._calls, lambda _, result: results.append(result))
         await record_when_reached(self._pool, piece, results, self._settings)
         return results[0]
 
