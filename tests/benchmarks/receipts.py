@@ -13,9 +13,11 @@ from carteiro.domain.outcomes import message_key
 from tests.benchmarks.bed import Bed, contacts, wait_until
 
 STATUSES = 20_000
-SINGLES = 6_000
-DISPATCHED = 40_000
-CONNECTIONS = 16
+SINGLES = 6_400
+SINGLES_PER_S = 1_600
+"""Posted so many a second: as fast as they are answered, they would take what dispatch needs, and say nothing of its share."""
+DISPATCHED = 60_000
+CONNECTIONS = 64
 DONE_AT = "2030-01-01T00:00:00.000+0000"
 
 
@@ -50,8 +52,8 @@ def measure_receipts(bed: Bed) -> Receipts:
     large, _ = bed.post_batch(contacts(DISPATCHED, first=bed.take(DISPATCHED)))
     wait_until(lambda: bed.sent([large]) > 5_000, "the workers are at full speed", 60)
     rate_alone = bed.sent_per_second([large], 3.0)
-    with Posting(url, [receipt_payload(first, [seq]) for seq in range(1, SINGLES + 1)]) as posting:
-        rate_beside = bed.sent_per_second([large], 2.0)
+    with Posting(url, [receipt_payload(first, [seq]) for seq in range(1, SINGLES + 1)], SINGLES_PER_S) as posting:
+        rate_beside = bed.sent_per_second([large], 3.0)
         singles = posting.wait()
     bed.cancel(large)
     bed.stop_workers()
@@ -66,13 +68,16 @@ def measure_receipts(bed: Bed) -> Receipts:
 
 
 class Posting:
-    """A process of its own that posts bodies, CONNECTIONS at a time."""
+    """A process of its own that posts bodies, over CONNECTIONS: so many a second, or one after the other."""
 
-    def __init__(self, url: str, bodies: list[bytes]) -> None:
+    def __init__(self, url: str, bodies: list[bytes], per_second: float = 0.0) -> None:
         self._file = tempfile.NamedTemporaryFile(suffix=".jsonl")  # noqa: SIM115 (closed at the exit)
         self._file.write(b"\n".join(bodies))
         self._file.flush()
-        self._command = [sys.executable, "-m", "tests.benchmarks.poster", url, self._file.name, str(CONNECTIONS)]
+        self._command = [
+            *(sys.executable, "-m", "tests.benchmarks.poster"),
+            *(url, self._file.name, str(CONNECTIONS), str(per_second)),
+        ]
 
     def __enter__(self) -> "Posting":
         self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, stdin=subprocess.PIPE, text=True)
