@@ -1,7 +1,7 @@
-"""Post the lines of a file: `python -m tests.benchmarks.poster URL FILE CONNECTIONS PER_SECOND`. Waits for a line of input.
+"""Posts the lines of a file once a line of input comes: `python -m tests.benchmarks.poster URL FILE CONNECTIONS RATE`.
 
-Raw HTTP over connections that stay open, prepared before the start: it shares the cores with what it measures, and a client
-library would take more of them than the receiver.
+Raw HTTP over connections that stay open, prepared before the start: it shares the cores with what it measures, and a
+client library would take more of them than the receiver.
 """
 
 import asyncio
@@ -106,7 +106,8 @@ def request(host: str, path: str, body: bytes) -> bytes:
 
 async def main(url: str, bodies: list[bytes], connections: int, per_second: float) -> None:
     parts = urlsplit(url)
-    assert parts.hostname is not None and parts.port is not None
+    assert parts.hostname is not None
+    assert parts.port is not None
     poster = Poster([request(parts.netloc, parts.path, body) for body in bodies], per_second)
     await poster.connect(parts.hostname, parts.port, connections)
     print("ready", flush=True)

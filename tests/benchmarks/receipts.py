@@ -15,7 +15,7 @@ from tests.benchmarks.bed import Bed, contacts, wait_until
 STATUSES = 20_000
 SINGLES = 6_400
 SINGLES_PER_S = 1_600
-"""Posted so many a second: as fast as they are answered, they would take what dispatch needs, and say nothing of its share."""
+"""Posted so many a second: as fast as answers come they would take what dispatch needs, and its share say nothing."""
 DISPATCHED = 60_000
 CONNECTIONS = 64
 DONE_AT = "2030-01-01T00:00:00.000+0000"

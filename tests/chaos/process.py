@@ -114,15 +114,15 @@ class Failpoint:
 
     def wrap_store(self) -> None:
         """A statement that is a transaction by itself."""
-        real = receipts.store_payload
+        real = receipts.store_payloads
 
-        async def store(*args: Any) -> bool:
+        async def store(*args: Any) -> set[int]:
             self.reach(f"{STORED}.before")
             stored = await real(*args)
             self.reach(f"{STORED}.after")
             return stored
 
-        receipts.store_payload = store  # type: ignore[assignment]
+        receipts.store_payloads = store  # type: ignore[assignment]
 
     def wrap_call(self) -> None:
         real_write, real_post = http_writer.StreamWriter.write_eof, Transport.post

@@ -26,7 +26,7 @@ from carteiro.services.dispatch.lapse import close_lapsed_claims
 from carteiro.services.dispatch.model import Slice
 from carteiro.services.dispatch.reconcile import reconcile_unknown
 from carteiro.services.dispatch.waking import wake_waiting
-from carteiro.services.receive import apply_payloads, store_payload, store_posted
+from carteiro.services.receive import apply_payloads
 from carteiro.services.withdraw import withdraw_ended
 from carteiro.settings import Settings
 from carteiro.storage import aliases, batches, capacity, claims, outcomes
@@ -36,6 +36,7 @@ from carteiro.worker.sweep import Sweeper
 from tests.support import factories
 from tests.support.dispatching import LIFTED, Bench, FakeProvider
 from tests.support.factories import ACCOUNT, SERVICE, batch_request, bm_id, sender_id, value
+from tests.support.posting import store_payload, store_posted
 
 LARGE = 8_000
 ACTIVE = 20

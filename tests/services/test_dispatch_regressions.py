@@ -17,11 +17,12 @@ from carteiro.services.dispatch.lapse import close_lapsed_claims
 from carteiro.services.dispatch.model import Nothing, Result, Slice
 from carteiro.services.dispatch.reconcile import reconcile_unknown
 from carteiro.services.dispatch.record import record
-from carteiro.services.receive import apply_all, store_payload
+from carteiro.services.receive import apply_all
 from carteiro.storage.facts import merge_facts
 from carteiro.storage.pool import Pool, transact
 from tests.support.dispatching import LIFTED, TAKEN_AT, Bench, FakeProvider, counts, meter, running_bench
 from tests.support.factories import add_account, add_batch, bm_id, sender_id, value
+from tests.support.posting import store_payload
 from tests.support.waiting import until
 
 SETTINGS = replace(LIFTED, lease_grace_s=0.0)

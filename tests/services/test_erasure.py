@@ -15,13 +15,14 @@ from carteiro.services import reading
 from carteiro.services.audit import EVERYTHING, violations
 from carteiro.services.erasure import Erasure, erase_contact
 from carteiro.services.finalise import finalise_due
-from carteiro.services.receive import apply_all, store_payload
+from carteiro.services.receive import apply_all
 from carteiro.services.withdraw import withdraw_ended
 from carteiro.storage import suppression
 from carteiro.storage.facts import merge_facts
 from carteiro.storage.pool import Pool, transact
 from tests.support.dispatching import LIFTED, Bench, FakeProvider, counts, running_bench
 from tests.support.factories import ACCOUNT, add_account, add_batch, phone, value
+from tests.support.posting import store_payload
 from tests.support.waiting import until
 
 FAST = {"messages_per_second": 10_000, "bm_limit": 10_000}

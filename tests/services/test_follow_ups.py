@@ -31,7 +31,6 @@ from carteiro.services.dispatch.lapse import close_lapsed_claims
 from carteiro.services.dispatch.model import Nothing, Slice
 from carteiro.services.erasure import erase_contact
 from carteiro.services.reading import read_batch
-from carteiro.services.receive import store_posted
 from carteiro.services.suppression import suppress
 from carteiro.services.withdraw import withdraw_follow_ups
 from carteiro.storage.follow_ups import merge_facts
@@ -40,6 +39,7 @@ from tests.support import factories
 from tests.support.answers import answer, apply, inbound, post, report
 from tests.support.dispatching import Bench, FakeProvider, running_bench
 from tests.support.factories import add_account, add_batch, caller, phone, sender_id, value
+from tests.support.posting import store_posted
 from tests.support.waiting import until
 
 TEXT = FollowUp(text="Aqui estão os detalhes.")

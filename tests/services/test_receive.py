@@ -11,7 +11,7 @@ import pytest
 
 from carteiro.domain.outcomes import Accepted, Fact, FactKind, Parsed, parse_message_key
 from carteiro.services import receive
-from carteiro.services.receive import apply_all, apply_payloads, store_payload
+from carteiro.services.receive import apply_all, apply_payloads
 from carteiro.storage.pool import Pool
 from tests.support import factories
 from tests.support.batches import (
@@ -27,6 +27,7 @@ from tests.support.batches import (
     status_of,
 )
 from tests.support.dispatching import LIFTED, Bench, FakeProvider, counts, tallied
+from tests.support.posting import store_payload
 
 LATER = SENT_AT + timedelta(minutes=1)
 
@@ -101,8 +102,8 @@ async def test_an_unknown_token_stores_nothing(pool: Pool, db: Connection, provi
 async def test_an_applied_payload_leaves_the_inbox_and_a_row_for_each_item(pool: Pool, db: Connection) -> None:
     batch = await add_batch(db, ["sent", "sent"])
     await post(pool, item(batch, "delivered"), item(batch, "failed", seq=2, code="EC_7"))
-    assert await apply_payloads(pool, parser_of) == 1
-    assert await apply_payloads(pool, parser_of) == 0
+    assert (await apply_payloads(pool, parser_of)).taken == 1
+    assert (await apply_payloads(pool, parser_of)).taken == 0
     assert [await status_of(db, batch, 1), await status_of(db, batch, 2)] == ["delivered", "failed"]
     cursor = await db.execute(
         "SELECT seq, kind, at, code, result FROM receipt WHERE batch_id = %s ORDER BY seq", [batch]
@@ -233,7 +234,7 @@ async def test_bad_items_and_bad_bodies_spoil_nothing_else(pool: Pool, db: Conne
     await store_payload(pool, "infobip", TOKEN, b"{ this is not JSON")
     await post(pool, 42, item(batch, "delivered"), {"kind": "typing"}, "nonsense")
     await post(pool, item(batch, "seen", seq=2))
-    assert await apply_payloads(pool, parser_of) == 3
+    assert (await apply_payloads(pool, parser_of)).taken == 3
     assert [await status_of(db, batch, 1), await status_of(db, batch, 2)] == ["delivered", "seen"]
     cursor = await db.execute("SELECT kind, result, count(*) FROM receipt GROUP BY 1, 2 ORDER BY 1, 2")
     assert await cursor.fetchall() == [
@@ -277,7 +278,7 @@ async def test_payloads_are_taken_oldest_first_and_up_to_the_limit(pool: Pool, d
     batch = await add_batch(db, ["sent"] * 3)
     for seq in (1, 2, 3):
         await post(pool, item(batch, "delivered", seq=seq))
-    assert await apply_payloads(pool, parser_of, limit=2) == 2
+    assert (await apply_payloads(pool, parser_of, limit=2)).taken == 2
     assert [await status_of(db, batch, seq) for seq in (1, 2, 3)] == ["delivered", "delivered", "sent"]
 
 
@@ -291,7 +292,7 @@ async def test_appliers_at_once_do_each_payload_once(pool: Pool, db: Connection)
 
     async def drain() -> int:
         taken = 0
-        while got := await apply_payloads(pool, parser_of, limit=3):
+        while got := (await apply_payloads(pool, parser_of, limit=3)).taken:
             taken += got
         return taken
 

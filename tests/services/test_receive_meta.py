@@ -10,12 +10,13 @@ from carteiro.domain.phones import Phone
 from carteiro.domain.suppression import StopWords
 from carteiro.providers.registry import parser_of
 from carteiro.services.erasure import erase_contact
-from carteiro.services.receive import apply_all, store_posted
+from carteiro.services.receive import apply_all
 from carteiro.storage import aliases
 from carteiro.storage.pool import Pool, transact
 from tests.providers.meta.shapes import ACCOUNT, WAMID, change, example, payload, status
 from tests.support.factories import value
 from tests.support.meta import NUMBERS, STRANGER, add_meta_batch, results
+from tests.support.posting import store_posted
 
 PHONE = "553187650001"
 

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from carteiro.domain.facts import NOTHING, Known, code_of, known_of, merge, state_of
 from carteiro.domain.lifecycle import MessageState
 from carteiro.domain.outcomes import Fact, FactKind, Parsed
-from carteiro.services.receive import apply_payloads, store_payload
+from carteiro.services.receive import apply_payloads
 from carteiro.storage.pool import open_pool
 from tests.support.batches import SENT_AT, STEPS, TOKEN, add_batch, add_service
+from tests.support.posting import store_payload
 
 Told = tuple[int, FactKind, int]
 """(seq, kind, seconds after SENT_AT)"""
@@ -77,7 +78,7 @@ async def run(dsn: str, payloads: list[list[Told]], limit: int, appliers: int) -
             assert await store_payload(pool, "infobip", TOKEN, str(number).encode())
 
         async def drain() -> None:
-            while await apply_payloads(pool, parser_of, limit=limit):
+            while (await apply_payloads(pool, parser_of, limit=limit)).taken:
                 pass
 
         await asyncio.gather(*(drain() for _ in range(appliers)))

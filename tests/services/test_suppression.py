@@ -21,7 +21,7 @@ from carteiro.services.catalog import apply_catalog
 from carteiro.services.dispatch.model import Nothing
 from carteiro.services.dispatch.rows import Ready
 from carteiro.services.finalise import finalise_due
-from carteiro.services.receive import apply_all, store_payload
+from carteiro.services.receive import apply_all
 from carteiro.services.suppression import check, forget_lapsed, lift, read_list, suppress
 from carteiro.settings import Settings
 from carteiro.storage.pool import Pool
@@ -30,6 +30,7 @@ from tests.providers.infobip.reports import delivery, inbound
 from tests.support import factories
 from tests.support.dispatching import Bench, FakeProvider, counts, meter, not_sent, running_bench, take, tallied
 from tests.support.factories import ACCOUNT, add_account, add_batch, bm_id, caller, catalog_text, phone, value
+from tests.support.posting import store_payload
 from tests.support.waiting import until
 
 FAST: dict[str, Any] = {"messages_per_second": 1_000}

@@ -16,7 +16,7 @@ from carteiro.providers.registry import parser_of
 from carteiro.services.audit import violations
 from carteiro.services.catalog import apply_catalog, read_unlimited
 from carteiro.services.dispatch.model import Slice
-from carteiro.services.receive import apply_all, store_payload
+from carteiro.services.receive import apply_all
 from carteiro.services.sync import SyncReport, note_notices, sync_now, sync_when_due
 from carteiro.storage.pool import Pool, transact
 from tests.support.dispatching import LIFTED, Bench, FakeProvider, counts, meter, running_bench
@@ -32,6 +32,7 @@ from tests.support.factories import (
     value,
     waba_id,
 )
+from tests.support.posting import store_payload
 
 FAST = {"messages_per_second": 10_000}
 TAKEN = Accepted("theirs")

@@ -8,7 +8,7 @@ import pytest
 from carteiro.domain.outcomes import FactKind
 from carteiro.storage import receipts
 from carteiro.storage.pool import Pool, transact
-from carteiro.storage.receipts import Receipt, Result
+from carteiro.storage.receipts import Posted, Receipt, Result
 from tests.support.batches import SENT_AT, TOKEN, Connection, add_batch, add_service, one
 
 
@@ -16,7 +16,7 @@ async def test_a_taken_payload_is_skipped_by_others_until_it_is_let_go(pool: Poo
     async with pool.connection() as conn:
         await add_service(conn)
         for body in (b"1", b"2", b"3"):
-            await receipts.store_payload(conn, "infobip", TOKEN, body)
+            await receipts.store_payloads(conn, [Posted("infobip", TOKEN, body)])
     async with transact(pool) as first:
         assert [payload.body for payload in await receipts.take_payloads(first, limit=2, bytes_max=99)] == [b"1", b"2"]
         async with transact(pool) as second:
@@ -49,7 +49,7 @@ async def test_batches_that_do_not_exist_are_left_out(conn: Connection) -> None:
 
 async def test_the_record_of_items_is_append_only(conn: Connection) -> None:
     await add_service(conn)
-    await receipts.store_payload(conn, "infobip", TOKEN, b"")
+    await receipts.store_payloads(conn, [Posted("infobip", TOKEN, b"")])
     (payload,) = await receipts.take_payloads(conn, limit=1, bytes_max=99)
     row = Receipt(payload, Result.APPLIED, FactKind.SENT, at=SENT_AT - timedelta(days=1))
     await receipts.record_receipts(conn, [row, Receipt(payload, Result.MALFORMED, "item", detail="x")])

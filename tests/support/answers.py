@@ -7,9 +7,10 @@ from uuid import UUID
 from carteiro.domain.outcomes import followup_key
 from carteiro.domain.suppression import StopWords
 from carteiro.providers.registry import parser_of
-from carteiro.services.receive import apply_all, store_payload
+from carteiro.services.receive import apply_all
 from carteiro.storage.pool import Pool
 from tests.support import factories
+from tests.support.posting import store_payload
 
 STOP_WORDS = StopWords(["parar"])
 

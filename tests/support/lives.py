@@ -28,7 +28,7 @@ from carteiro.services.dispatch.clock import Reading, to_us
 from carteiro.services.dispatch.model import Due, Result, Slice
 from carteiro.services.dispatch.record import record
 from carteiro.services.finalise import finalise_due
-from carteiro.services.receive import apply_payloads, store_payload
+from carteiro.services.receive import apply_payloads
 from carteiro.settings import Settings
 from carteiro.storage import batches, capacity, claims, ledger, outcomes, unknowns
 from carteiro.storage.batches import Draft
@@ -36,6 +36,7 @@ from carteiro.storage.capacity import Unit
 from carteiro.storage.claims import Assigned
 from carteiro.storage.facts import merge_facts
 from carteiro.storage.pool import Connection, Pool, transact
+from tests.support.posting import store_payload
 
 ACCOUNT, RIVAL = "acme", "rival"
 SERVICE, RIVAL_SERVICE = "acme-utility", "rival-utility"

@@ -21,6 +21,7 @@ from carteiro.api.webhooks import WebhookController
 from carteiro.services.broadcast import Directory
 from carteiro.services.database import Pool, required_revision
 from carteiro.services.group_links.reminder import Reminders, no_provider
+from carteiro.services.intake import Intake
 from carteiro.settings import Settings
 
 BODY_MAX = 64 * 1024 * 1024
@@ -50,7 +51,7 @@ def create_app(settings: Settings, pool: Pool, directory: Directory, reminders: 
         route_handlers=[v1, HealthController, WebhookController, DocumentationController],
         exception_handlers=HANDLERS,
         request_max_body_size=BODY_MAX,
-        state=State({"context": Context(settings, pool, directory, reminders, required_revision())}),
+        state=State({"context": Context(settings, pool, directory, reminders, Intake(pool), required_revision())}),
         openapi_config=None,
         logging_config=None,
     )

@@ -12,6 +12,7 @@ from carteiro.services.api_keys import Caller
 from carteiro.services.broadcast import Directory
 from carteiro.services.database import Pool
 from carteiro.services.group_links.reminder import Reminders
+from carteiro.services.intake import Intake
 from carteiro.settings import Settings
 
 ApiRequest = Request[Caller, Caller, Any]
@@ -31,6 +32,7 @@ class Context:
     pool: Pool
     directory: Directory
     reminders: Reminders
+    intake: Intake
     revision: str
     """The schema revision that this release needs."""
     uploads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(UPLOADS_MAX))

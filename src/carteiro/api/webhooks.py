@@ -10,7 +10,6 @@ from carteiro.api.operations import Operation, Parameter
 from carteiro.api.schemas import Alive
 from carteiro.domain.errors import NotFound, NotGenuine
 from carteiro.domain.signatures import is_signed, is_token
-from carteiro.services.receive import store_payload, store_posted
 
 BODY_MAX = 5_000_000
 """Bytes. Meta posts 3 MB at most."""
@@ -35,7 +34,7 @@ class WebhookController(Controller):
         },
     )
     async def infobip(self, request: AnyRequest, token: FromPath[str]) -> Alive:
-        if not await store_payload(context_of(request).pool, "infobip", token, await request.body()):
+        if not await context_of(request).intake.store_payload("infobip", token, await request.body()):
             raise NotFound("There is no such webhook.")
         return Alive()
 
@@ -84,5 +83,5 @@ class WebhookController(Controller):
         context, body = context_of(request), await request.body()
         if not is_signed(body, request.headers.get(SIGNATURE), context.settings.meta_app_secrets):
             raise NotGenuine(f"{SIGNATURE} is not the HMAC-SHA256 of the body under one of our app secrets.")
-        await store_posted(context.pool, "meta", body)
+        await context.intake.store_posted("meta", body)
         return Alive()

@@ -16,6 +16,15 @@ SQL = load("receipts")
 
 
 @dataclass(frozen=True, slots=True)
+class Posted:
+    """A request body as it came. `token` is of the service's address that it came to; None: everybody's address."""
+
+    provider: str
+    token: str | None
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Payload:
     """One stored request body. `provider` is None when its service is gone, `account_id` also when it came to an
     address that is everybody's.
@@ -69,15 +78,19 @@ class Known:
     """The provider's own name of the sender that it was claimed for last, where it has one."""
 
 
-async def store_payload(conn: AsyncConnection[Any], provider: str, token: str, body: bytes) -> bool:
-    """Keep a body and put it into the inbox. False: no service of that provider has this token; nothing is stored."""
-    cursor = await conn.execute(SQL.store_payload, {"provider": provider, "token": token, "body": body})
-    return cursor.rowcount == 1
-
-
-async def store_posted(conn: AsyncConnection[Any], provider: str, body: bytes) -> None:
-    """Keep a body of a provider that has one address for everybody, and put it into the inbox."""
-    await conn.execute(SQL.store_posted, {"provider": provider, "body": body})
+async def store_payloads(conn: AsyncConnection[Any], posted: Sequence[Posted]) -> set[int]:
+    """Keep bodies and put them into the inbox, in the given order; answers the places of those that were stored. Of the
+    others no service of the provider has the token.
+    """
+    cursor = await conn.execute(
+        SQL.store_payloads,
+        {
+            "providers": [one.provider for one in posted],
+            "tokens": [one.token for one in posted],
+            "bodies": [one.body for one in posted],
+        },
+    )
+    return {place - 1 for (place,) in await cursor.fetchall()}
 
 
 async def read_numbers(conn: AsyncConnection[Any], numbers: Sequence[str]) -> dict[str, list[str]]:

@@ -1,20 +1,19 @@
 -- What providers post to us: kept raw first, merged afterwards.
 
--- name: store_payload
--- One statement, hence one commit: the answer to the provider waits for nothing else.
-WITH stored AS (
-    INSERT INTO receipt_payload (service_id, body)
-    SELECT s.id, %(body)s FROM service s WHERE s.provider = %(provider)s AND s.webhook_token = %(token)s
+-- name: store_payloads
+-- One statement, hence one commit: the answers to the providers wait for nothing else.
+WITH posted AS MATERIALIZED (
+    SELECT p.place, CASE WHEN p.token IS NULL THEN p.provider END AS provider, s.id AS service_id, p.body
+    FROM unnest(%(providers)s::text[], %(tokens)s::text[], %(bodies)b::bytea[]) WITH ORDINALITY AS p (provider, token, body, place)
+    LEFT JOIN service s ON s.webhook_token = p.token AND s.provider = p.provider
+    WHERE p.token IS NULL OR s.id IS NOT NULL
+), stored AS (
+    INSERT INTO receipt_payload (service_id, provider, body) SELECT service_id, provider, body FROM posted ORDER BY place
     RETURNING id, received_at
+), noted AS (
+    INSERT INTO receipt_inbox (payload_id, received_at) SELECT id, received_at FROM stored
 )
-INSERT INTO receipt_inbox (payload_id, received_at) SELECT id, received_at FROM stored
-
--- name: store_posted
--- Of a provider that has one address for everybody.
-WITH stored AS (
-    INSERT INTO receipt_payload (provider, body) VALUES (%(provider)s, %(body)s) RETURNING id, received_at
-)
-INSERT INTO receipt_inbox (payload_id, received_at) SELECT id, received_at FROM stored
+SELECT place FROM posted
 
 -- name: numbers
 SELECT s.provider_ref, array_agg(a.account_id ORDER BY a.account_id)
