@@ -61,7 +61,7 @@ class Lane:
             at_us = found_us
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, which costs four times as much to make: there is one a message
 class Slot:
     at_us: int
     lane: Lane

@@ -17,7 +17,7 @@ from carteiro.storage.statements import load
 SQL = load("facts")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, which costs four times as much to make: there is one a message
 class Merged:
     """What became of one row. Equal statuses: nothing moved. `news`: a fact was new, or earlier than the known one."""
 
