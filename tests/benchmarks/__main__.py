@@ -15,13 +15,14 @@ from tests.benchmarks.bed import LATENCY_MS, Bed, test_bed
 from tests.benchmarks.claims import ROWS, measure_claims
 from tests.benchmarks.creation import measure_creation
 from tests.benchmarks.database import measure_database
-from tests.benchmarks.dispatch import IN_FLIGHT, MESSAGES, RUNS, measure_floor, measure_ours
+from tests.benchmarks.dispatch import IN_FLIGHT, measure_dispatch
 from tests.benchmarks.fairness import LARGE, measure_fairness
 from tests.benchmarks.idle import measure_idle
 from tests.benchmarks.million import measure_million
-from tests.benchmarks.peers.measure import measure_peers
+from tests.benchmarks.peers.measure import MESSAGES, measure_peers
 from tests.benchmarks.receipts import measure_receipts
 from tests.benchmarks.streaming import SMALL_PER_S, measure_streaming
+from tests.benchmarks.targets import judge
 from tests.benchmarks.transaction import measure_old_transaction
 
 PAGE = Path(__file__).parents[2] / "docs" / "benchmarks.md"
@@ -29,16 +30,10 @@ TEMPLATE = Path(__file__).parent / "page.md.j2"
 SHOWN = ("server_version", "fsync", "synchronous_commit", "shared_buffers", "max_connections")
 
 
-def measure_dispatch(bed: Bed) -> dict[str, Any]:
-    compared = sorted({(setting.workers, setting.latency_ms) for setting in RUNS})
-    floors = {(workers, ms): measure_floor(bed, workers, ms) for workers, ms in compared}
-    return {"floors": floors, "rates": [measure_ours(bed, setting) for setting in RUNS]}
-
-
 ENTRIES: dict[str, Callable[[Bed], dict[str, Any]]] = {
     "creation": lambda bed: {"creation": measure_creation(bed)},
-    "dispatch": measure_dispatch,
-    "peers": lambda bed: {"peers": measure_peers(bed)},
+    "dispatch": lambda bed: {"dispatch": measure_dispatch(bed)},
+    "peers": lambda bed: {"peers": measure_peers(bed), "peer_messages": MESSAGES},
     "receipts": lambda bed: {"receipts": measure_receipts(bed)},
     "fairness": lambda bed: {"fairness": measure_fairness(bed), "large": LARGE},
     "idle": lambda bed: {"idle": measure_idle(bed)},
@@ -66,9 +61,9 @@ def main(names: Sequence[str]) -> None:
         python=platform.python_version(),
         settings=settings,
         latency_ms=f"{LATENCY_MS:g}",
-        messages=MESSAGES,
         in_flight=IN_FLIGHT,
         load=f"{os.getloadavg()[2]:.1f}",
+        targets=judge(measured),
         **measured,
     )
     if not names:

@@ -17,7 +17,7 @@ def main() -> int:
     with test_bed() as bed:
         for _ in range(ROUNDS):
             floor = measure_floor(bed, 1, messages=MESSAGES)
-            ours = measure_ours(bed, Setting(workers=1), messages=MESSAGES)
+            ours = measure_ours(bed, Setting(workers=1, messages=MESSAGES))
             ratios.append(ours.per_second / floor.per_second)
             print(f"floor {floor.per_second:,.0f}/s, ours {ours.per_second:,.0f}/s: {ratios[-1]:.2f}")
             if ratios[-1] >= LEAST:

@@ -11,10 +11,11 @@ import psycopg
 
 from tests.benchmarks.bed import API_KEY, LATENCY_MS, Bed, wait_until
 from tests.benchmarks.cpu import tree_s
-from tests.benchmarks.dispatch import MESSAGES, Rate, Setting, measure_ours
+from tests.benchmarks.dispatch import Rate, Setting, measure_ours
 from tests.benchmarks.peers.place import Place
 from tests.benchmarks.peers.redis_server import PROGRAM, Redis, has_redis, running_redis
 
+MESSAGES = 12_000
 WORKERS = 2
 LONGEST_S = 180.0
 DATABASE = "peer"
