@@ -1,9 +1,12 @@
 """Creating batches: what is taken, what is refused, what is replayed."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
+from psycopg import Rollback
 
 from carteiro.domain.contacts import Contact
 from carteiro.domain.errors import (
@@ -13,13 +16,14 @@ from carteiro.domain.errors import (
     IdempotencyKeyReused,
     InsufficientCredits,
     InvalidRequest,
+    Unavailable,
 )
 from carteiro.domain.requests import TemplateName
 from carteiro.services.catalog import apply_catalog
-from carteiro.services.create import Creation, Key, create_batch
+from carteiro.services.create import Creation, Key, create_batch, place
 from carteiro.services.create.refusals import TemplateNotApproved, UnknownTemplate
 from carteiro.settings import Settings
-from carteiro.storage.pool import Pool
+from carteiro.storage.pool import Connection, Pool, transact
 from tests.support import factories
 from tests.support.factories import add_account, batch_request, bm_id, caller, value
 from tests.support.waiting import until
@@ -158,6 +162,24 @@ async def test_a_batch_is_on_disk_when_it_is_answered_whether_or_not_a_pump_had_
             assert created.replayed == replayed
             assert await value(pool, "SELECT pg_current_wal_flush_lsn() > %s::pg_lsn", written), number
     assert await count(pool, "procrastinate_jobs") == 1
+
+
+@pytest.mark.parametrize("test_mode", [False, True])
+async def test_a_batch_that_a_crash_took_back_before_it_was_on_disk_is_not_answered(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch, test_mode: bool
+) -> None:
+    @asynccontextmanager
+    async def transact_in_vain(pool: Pool) -> AsyncIterator[Connection]:
+        async with transact(pool) as conn:
+            yield conn
+            raise Rollback  # as if it had been committed, and Postgres had started again without it
+
+    await add_account(pool, credits=10, test_mode=test_mode)
+    monkeypatch.setattr(place, "transact", transact_in_vain)
+    with pytest.raises(Unavailable, match="lost the batch"):
+        await create(pool, 5)
+    monkeypatch.undo()
+    assert not (await create(pool, 5)).replayed
 
 
 async def test_a_scheduled_batch_pays_at_once_and_holds_nothing(pool: Pool) -> None:

@@ -49,7 +49,7 @@ async def place_order(pool: Pool, settings: Settings, caller: Caller, order: Ord
     screened = Screened(order.rows, order.guarded)
     if len(order.rows) <= ROWS_AT_ONCE:
         piece = make_piece(order.draft, screened)
-        return await retry_serialization(lambda: _place(pool, settings, caller, order, key, piece, 0))
+        return await _place(pool, settings, caller, order, key, piece, 0)
     async with Loader(pool, caller, order.draft) as loader:
         for start in range(0, len(order.rows), ROWS_IN_PIECE):
             part = screened.cut(start, start + ROWS_IN_PIECE)
@@ -62,7 +62,7 @@ async def place_loaded(
 ) -> Creation:
     """Accept an order whose rows are loaded by now."""
     idle = await loader.complete(order.draft)
-    placed = await retry_serialization(lambda: _place(pool, settings, caller, order, key, None, idle))
+    placed = await _place(pool, settings, caller, order, key, None, idle)
     if placed.replayed:
         await loader.discard()
     return placed
@@ -85,9 +85,9 @@ async def find_under_key(pool: Pool, caller: Caller, key: Key) -> UUID | None:
     async with pool.connection() as conn:
         await idempotency.lock_key(conn, caller.account_id, key)
         earlier = _read_used(key, await idempotency.find_key(conn, caller.account_id, key))
-        if earlier is not None:
-            await batches.reach_disk(conn)
-        return earlier
+    if earlier is not None:
+        await confirm(pool, earlier)
+    return earlier
 
 
 def _read_used(key: Key, used: tuple[bytes, UUID] | None) -> UUID | None:
@@ -111,22 +111,29 @@ class _Replayed(Exception):
 async def _place(
     pool: Pool, settings: Settings, caller: Caller, order: Order, key: Key | None, piece: Piece | None, idle: int
 ) -> Creation:
-    """`piece`: rows that are not loaded yet. They are inserted before the locks are taken, which nobody else notices:
+    """Take what the order needs, and have it kept before it is answered.
+
+    `piece`: rows that are not loaded yet. They are inserted before the locks are taken, which nobody else notices:
     the locks are held as long for any number of them. `idle`: rows that were loaded and take no capacity.
     """
-    try:
+
+    async def attempt() -> None:
         async with transact(pool) as conn:
             await batches.set_actor(conn, caller.actor)
+            without_capacity = idle
             if piece is not None:
                 await batches.add_draft(conn, order.draft)
-                idle = await load_piece(conn, order.draft, piece)
-            required = order.draft.total - idle if order.starts_now else 0
+                without_capacity = await load_piece(conn, order.draft, piece)
+            required = order.draft.total - without_capacity if order.starts_now else 0
             candidates = await who_could_send(conn, order.draft) if required else []
             await _take(conn, settings, caller, order, key, candidates, required)
+
+    try:
+        await retry_serialization(attempt)
     except _Replayed as replayed:
-        await confirm(pool)
+        await confirm(pool, replayed.batch_id)
         return Creation(replayed.batch_id, replayed=True)
-    await announce(pool, order.service)
+    await announce(pool, order.service, order.batch_id)
     return Creation(order.batch_id, replayed=False)
 
 

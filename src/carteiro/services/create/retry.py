@@ -58,7 +58,7 @@ async def retry_failed(pool: Pool, settings: Settings, caller: Caller, batch_id:
         parent, service = await _read_ground(pool, caller, batch_id)
         if service is None:
             assert parent.retried_as is not None
-            await confirm(pool)
+            await confirm(pool, parent.retried_as)
             return Creation(parent.retried_as, replayed=True)
         loaded = await _load(pool, caller, parent, _draft(parent, service))
         placed: Creation | None = None
@@ -155,7 +155,6 @@ async def _open(pool: Pool, settings: Settings, caller: Caller, service: Service
             await claims.lock_service(conn, service.id)
             earlier = await retries.find_child(conn, parent_id)
             if earlier is not None:
-                await batches.reach_disk(conn)
                 return Creation(earlier, replayed=True)
             if required:
                 meters = await (await ask_meters(conn, settings, candidates))
@@ -165,7 +164,11 @@ async def _open(pool: Pool, settings: Settings, caller: Caller, service: Service
                 raise _ErasedMeanwhile
             await (await open_batch(conn, service, draft))
             await (await take_credits(conn, caller, draft))
-        await announce(pool, service)
         return Creation(draft.id, replayed=False)
 
-    return await retry_serialization(attempt)
+    placed = await retry_serialization(attempt)
+    if placed.replayed:
+        await confirm(pool, placed.batch_id)
+    else:
+        await announce(pool, service, placed.batch_id)
+    return placed

@@ -1,6 +1,7 @@
 """What a batch takes when it is opened: capacity and credits, all of it or a Problem."""
 
 from collections.abc import Mapping, Sequence
+from uuid import UUID
 
 from carteiro.domain import capacity as arithmetic
 from carteiro.domain.errors import CapacityExhausted, InsufficientCredits, Unavailable
@@ -91,21 +92,33 @@ async def take_credits(conn: Connection, caller: Caller, draft: Draft) -> Later[
     return Later(check)
 
 
-async def announce(pool: Pool, service: Service) -> None:
+async def announce(pool: Pool, service: Service, batch_id: UUID) -> None:
     """After the commit of a batch that was opened, and before anybody is told: have it on disk, and pumped unless it
     waits for moderation.
 
     Not within it: a job notifies workers, and transactions that notify commit one after the other, those of all
     services, with whatever they have locked. A process killed before this costs the batch the second until the next
-    sweep.
+    sweep. Raises Unavailable as `confirm` does.
     """
     async with pool.connection() as conn:
         if service.test_mode or not await jobs.defer_pump(conn, service.id):
             # No job was written, whose own commit would have had the batch on disk.
             await batches.reach_disk(conn)
+        await _check_survived(conn, batch_id)
 
 
-async def confirm(pool: Pool) -> None:
-    """Before a batch is answered that another request opened, perhaps just now: it is on disk."""
+async def confirm(pool: Pool, batch_id: UUID) -> None:
+    """Before a batch is answered that another request opened, perhaps just now: it is on disk. Raises Unavailable where
+    it was lost before.
+    """
     async with pool.connection() as conn:
         await batches.reach_disk(conn)
+        await _check_survived(conn, batch_id)
+
+
+async def _check_survived(conn: Connection, batch_id: UUID) -> None:
+    """After the disk was waited for: what is there now stays. A Postgres that crashed between the batch's commit and
+    that wait has lost the batch, and the pool, or a pooler, connects to the next one without a word.
+    """
+    if await batches.read_owner(conn, batch_id) is None:
+        raise Unavailable("The database was restarted and lost the batch. Post it again.", retry_after_s=1)
