@@ -15,9 +15,10 @@ from carteiro.services.dispatch import rows
 from carteiro.services.dispatch.clock import from_us
 from carteiro.services.dispatch.lapse import close_lapsed_claims
 from carteiro.services.dispatch.send import send_slice
+from carteiro.services.dispatch.spacing import LOWEST_RATE_PER_S, Spacing
 from carteiro.storage.pool import Pool, transact
 from tests.support.dispatching import FakeProvider, counts, meter, running_bench, take, tallied
-from tests.support.factories import add_account, add_batch, bm_id, phone, sender_id, value
+from tests.support.factories import SERVICE, add_account, add_batch, bm_id, phone, sender_id, value
 from tests.support.waiting import until
 
 FAST = {"messages_per_second": 10_000}
@@ -107,6 +108,17 @@ async def test_calls_start_at_their_slots_at_the_rate_of_the_service(pool: Pool)
     assert await counts(pool) == {"sent": 60}
     for start in starts:
         assert sum(start <= other < start + 1.0 for other in starts) <= 40
+
+
+async def test_a_worker_that_became_slow_recovers_where_a_slice_is_one_call_claimed_ahead(pool: Pool) -> None:
+    await add_account(pool, credits=20, **FAST)
+    await add_batch(pool, 20)
+    async with running_bench(pool, FakeProvider(has_log=False)) as bench:
+        spacing = bench.station.spacings[SERVICE] = Spacing(bench.settings.lateness_s, bench.station.lead)
+        spacing.rate_per_s = LOWEST_RATE_PER_S
+        await bench.pump()
+    assert await counts(pool) == {"sent": 20}
+    assert spacing.rate_per_s > LOWEST_RATE_PER_S
 
 
 async def test_a_stopped_worker_gives_back_what_it_has_not_begun(pool: Pool) -> None:

@@ -31,6 +31,8 @@ def test_a_slice_that_was_claimed_before_the_rate_grew_speaks_of_its_own_rate() 
     assert spacing.rate_per_s == FIRST_RATE_PER_S
     spacing.learn(lag_s=LATE_S, rate_per_s=FIRST_RATE_PER_S * 8, filled=True)
     assert spacing.rate_per_s == FIRST_RATE_PER_S, "an old slice makes it no faster"
+    spacing.learn(lag_s=IN_TIME_S, rate_per_s=FIRST_RATE_PER_S / 2, filled=True)
+    assert spacing.rate_per_s == FIRST_RATE_PER_S, "nor does one that was slower"
 
 
 def test_a_slice_that_something_else_bounded_proves_no_higher_rate() -> None:
@@ -60,9 +62,12 @@ def test_slots_begin_after_the_claim_and_after_those_that_the_worker_has() -> No
     spacing = Spacing(LATENESS_S)
     spacing.learn_claim(seconds=0.01, whole_s=0.1, last_slot_us=0)
     assert spacing.start_us(SECOND_US, 0.25) == SECOND_US + 12_000
-    assert spacing.claim_s == pytest.approx(0.12)
+    assert spacing.claim_s(0.25) == pytest.approx(0.12)
+    assert spacing.claim_s(0.05) == 0.05, "a slice ahead at most, however long claims take"
     spacing.learn_claim(seconds=0.01, whole_s=0.1, last_slot_us=SECOND_US + 100_000)
     assert spacing.start_us(SECOND_US, 0.25) == SECOND_US + 100_000 + spacing.gap_us
+    spacing.learn_claim(seconds=0.01, whole_s=0.1, last_slot_us=None)
+    assert spacing.start_us(SECOND_US, 0.25) == SECOND_US + 100_000 + spacing.gap_us, "follow-ups go beside them"
 
 
 def test_a_database_clock_that_was_set_back_delays_a_worker_by_no_more_than_a_slice() -> None:

@@ -42,7 +42,10 @@ async def test_what_comes_together_is_one_commit_and_each_is_answered_for_itself
     assert gone.cancelled()
 
 
-async def test_a_commit_that_fails_is_told_to_all_and_stores_nothing(pool: Pool) -> None:
+async def test_a_commit_that_fails_is_told_to_all_who_wait_and_stores_nothing(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intake, "GROUP_MAX", 3)
     async with pool.connection() as conn:
         await add_service(conn)
         await conn.execute(

@@ -61,8 +61,8 @@ async def pause_batch(
 ) -> Halted:
     """Stop sending; after the answer no call starts. The batch keeps the capacity that it holds for a window.
 
-    Raises NotFound or IllegalTransition. Locks the batch; waits about `slice_s` + `lateness_s` at most, with nothing
-    held.
+    Raises NotFound or IllegalTransition. Locks the batch; waits about `slice_s` + `LONGEST_LEAD_S` +
+    `lateness_s` at most, with nothing held.
     """
 
     async def move(conn: Connection) -> str:

@@ -77,6 +77,9 @@ class Intake:
                 await asyncio.sleep(max(0.0, self._began_s + APART_S - loop.time()))
                 self._began_s = loop.time()
                 await self._store_group(self._take_group())
+        except Exception:
+            # Who waits behind a group that failed is refused too: one that waits for Postgres takes ten seconds to.
+            pass
         finally:
             self._storing = None
             while self._waiting:
@@ -102,9 +105,7 @@ class Intake:
         except BaseException as error:
             log.warning("payloads_not_stored", payloads=len(group), error=type(error).__name__)
             _refuse(group)
-            if not isinstance(error, Exception):
-                raise
-            return
+            raise
         for place, waiting in enumerate(group):
             if not waiting.stored.done():  # who posted it may have gone
                 waiting.stored.set_result(place in found)

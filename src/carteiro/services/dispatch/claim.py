@@ -61,12 +61,12 @@ async def claim_slice(
 
 
 def learn_claim(spacing: Spacing, claimed: Slice, began_s: float) -> None:
-    """After its commit."""
+    """After its commit. Follow-ups go beside the batches: the slots of few of them may be far apart."""
     ended_s = monotonic_s()
     spacing.learn_claim(
         seconds=ended_s - claimed.reading.asked_s,
         whole_s=ended_s - began_s,
-        last_slot_us=max(due.slot_us for due in claimed.due),
+        last_slot_us=None if claimed.follow_ups else claimed.due[-1].slot_us,
     )
 
 

@@ -68,7 +68,7 @@ async def _claim(
     if service.failures_in_a_row >= BLACKOUT_AFTER and await claims.next_turn(conn, service_id) is not None:
         # A batch probes with whichever of its rows has failed least; a follow-up may be the one that always fails.
         return Nothing("blackout", POLL_S)
-    margin_s = margin(settings) + slice_s
+    margin_s = margin(settings) + spacing.reach_s(slice_s)
     turn = await follow_ups.next_turn(conn, service_id, margin_s=margin_s)
     if turn is None:
         return Nothing("idle")

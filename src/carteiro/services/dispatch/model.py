@@ -48,6 +48,8 @@ class Slice:
     """Its batch was paused or cancelled: no further call of it starts."""
     flushes: int = 0
     """Records made so far."""
+    judged: bool = False
+    """Its worker's pace was judged by it."""
     lags_s: list[float] = field(default_factory=list)
     """How long after its slot each request that is under way could start."""
 

@@ -6,7 +6,7 @@ import time
 import structlog
 
 from carteiro.providers.contract import Provider
-from carteiro.services.dispatch.claim import claim_slice
+from carteiro.services.dispatch.claim import claim_slice, slice_length_s
 from carteiro.services.dispatch.clock import monotonic_s
 from carteiro.services.dispatch.follow_up_claim import any_wait, claim_follow_ups
 from carteiro.services.dispatch.model import Nothing, Slice
@@ -28,6 +28,7 @@ async def pump(station: Station, service_id: str, provider: Provider) -> bool:
     Every slice that was begun is sent and handed to the recorder before this returns, whatever ended the loop.
     """
     spacing = station.spacings.setdefault(service_id, Spacing(station.settings.lateness_s, station.lead))
+    slice_s = slice_length_s(station.settings, has_log=provider.has_log)
     sending: set[asyncio.Task[None]] = set()
     begun: set[int] = set()
     """Its claims: what is given back when they are recorded is there to be claimed again."""
@@ -51,9 +52,9 @@ async def pump(station: Station, service_id: str, provider: Provider) -> bool:
             # Looked for in the time until the next claim, whose instant matters.
             answers_wait = await any_wait(station, service_id)
             if isinstance(claimed, Slice):
-                await _rest(station, _until_last_slot_s(claimed, spacing))
+                await _rest(station, _until_next_claim_s(claimed, spacing, slice_s))
                 # By now nearly all of its calls are on their way, so the next claim knows how this one went.
-                _learn(spacing, claimed, filled=claimed.filled and not claimed.halted)
+                _learn(spacing, claimed)
             elif (
                 sending
                 or begun & station.recorder.claims()
@@ -76,17 +77,20 @@ async def _send(station: Station, piece: Slice, provider: Provider, spacing: Spa
         await send_slice(piece, provider, station.calls, station.recorder.note)
     finally:
         del station.sending[piece.claim_id]
-    _learn(spacing, piece, filled=False)
+    _learn(spacing, piece)
 
 
-def _learn(spacing: Spacing, piece: Slice, *, filled: bool) -> None:
+def _learn(spacing: Spacing, piece: Slice) -> None:
+    """By the calls that are under way. A slice lets the pace grow once at most: at its end, if none was before."""
     if piece.lags_s:
+        filled = piece.filled and not piece.halted and not piece.judged
         spacing.learn(lag_s=piece.lag_s, rate_per_s=piece.rate_per_s, filled=filled)
+        piece.judged = True
 
 
-def _until_last_slot_s(piece: Slice, spacing: Spacing) -> float:
+def _until_next_claim_s(piece: Slice, spacing: Spacing, slice_s: float) -> float:
     """The next claim is made before this one's last slot, so that calls follow each other without a gap."""
-    return piece.reading.wait_s(piece.due[-1].slot_us, monotonic_s()) - spacing.claim_s
+    return piece.reading.wait_s(piece.due[-1].slot_us, monotonic_s()) - spacing.claim_s(slice_s)
 
 
 async def _rest(station: Station, seconds: float) -> None:

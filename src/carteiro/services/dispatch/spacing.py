@@ -58,10 +58,11 @@ class Spacing:
     def lead_s(self) -> float:
         return self._lead.seconds
 
-    @property
-    def claim_s(self) -> float:
-        """How long before the last slot of a claim the next one should begin."""
-        return self._lead.whole_s
+    def claim_s(self, slice_s: float) -> float:
+        """How long before the last slot of a claim the next one should begin: a slice at most, so that no more than two
+        are in hand.
+        """
+        return min(self._lead.whole_s, slice_s)
 
     def start_us(self, now_us: int, slice_s: float) -> int:
         """When the first slot of a claim may be, by the database's clock: after its commit, and after the slots that
@@ -69,6 +70,10 @@ class Spacing:
         """
         soonest_us = now_us + round(self.lead_s * 1e6)
         return max(soonest_us, min(self._free_us, soonest_us + round(slice_s * 1e6)))
+
+    def reach_s(self, slice_s: float) -> float:
+        """From reading the clock to the last slot that a claim may get, at most."""
+        return LONGEST_LEAD_S + 2 * slice_s
 
     @property
     def gap_us(self) -> int:
@@ -80,20 +85,22 @@ class Spacing:
 
     def learn(self, *, lag_s: float, rate_per_s: float, filled: bool) -> None:
         """After a slice: the lag of most of its starts, the rate it was planned at, and whether that was what bounded
-        it (`filled`). The rate may have grown since: what was too high then is too high now.
+        it (`filled`). The rate may have grown since: what was too high then is too high now, and what was not proves
+        nothing.
         """
         if lag_s > self._lateness_s * TOO_LATE:
             back_off = 1 / FIRST_GROWTH if self._growth == FIRST_GROWTH else BACK_OFF
             self.rate_per_s = max(LOWEST_RATE_PER_S, min(self.rate_per_s, rate_per_s * back_off))
             self._growth = GROWTH
-        elif filled and lag_s < self._lateness_s * IN_TIME:
+        elif filled and lag_s < self._lateness_s * IN_TIME and rate_per_s >= self.rate_per_s:
             self.rate_per_s = min(HIGHEST_RATE_PER_S, self.rate_per_s * self._growth)
             if self._growth != FIRST_GROWTH:
                 self._growth = min(GROWTH_MAX, self._growth + GROWTH_STEP)
 
-    def learn_claim(self, *, seconds: float, whole_s: float, last_slot_us: int) -> None:
+    def learn_claim(self, *, seconds: float, whole_s: float, last_slot_us: int | None) -> None:
         """After a claim: how long it took from the clock's reading to the commit, how long in all, and the last slot
-        that it got.
+        that it got; None where the next claim's slots may lie beside them.
         """
         self._lead.learn(seconds, whole_s)
-        self._free_us = last_slot_us + self.gap_us
+        if last_slot_us is not None:
+            self._free_us = last_slot_us + self.gap_us

@@ -30,7 +30,7 @@ from carteiro.services.dispatch.model import Result, Slice
 from carteiro.services.dispatch.record import NOT_THE_CONTACTS_FAULT
 from carteiro.services.dispatch.recorder import record_when_reached
 from carteiro.services.dispatch.send import Calls, send_slice
-from carteiro.services.dispatch.spacing import Spacing
+from carteiro.services.dispatch.spacing import Lead, Spacing
 from carteiro.services.dispatch.station import Claimant
 from carteiro.services.group_links.place import draft_of, find_earlier, key_of, place, read_ground
 from carteiro.services.group_links.reading import LinkView, read_link
@@ -92,7 +92,7 @@ class Reminders:
         self._settings = settings
         self._provider_for = provider_for
         self._claimant = Claimant(pool, settings, worker_id)
-        self._spacing = Spacing(settings.lateness_s)
+        self._lead = Lead()
         self._calls = Calls(
             asyncio.Semaphore(settings.max_calls_in_flight),
             lambda: True,
@@ -173,9 +173,11 @@ class Reminders:
     async def _try(self, service_id: str, batch_id: UUID, provider: Provider, ends_s: float) -> Obstacle | None:
         """None: it has left, or may have, or was ended otherwise."""
         reason = "its turn did not come in time"
+        # Of this reminder alone: its slot need not follow those of others, which may be of other services.
+        spacing = Spacing(self._settings.lateness_s, self._lead)
         while True:
             claimed = await claim_slice(
-                self._claimant, service_id, self._spacing, has_log=provider.has_log, batch_id=batch_id
+                self._claimant, service_id, spacing, has_log=provider.has_log, batch_id=batch_id
             )
             if isinstance(claimed, Slice):
                 result = await self._send(claimed, provider)
