@@ -6,6 +6,7 @@ import json
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
@@ -55,6 +56,23 @@ class Doors(Fault):
         for what in ("broadcasts", "group links", "reminders", "follow-ups"):
             if not self.did[what]:
                 yield f"there were no {what}"
+
+
+class Company(Fault):
+    name = "company"
+    does = "up to 100 messages a request, at a rate at which several are due at once"
+    world = World(messages_per_request=100, rate_per_s=400)
+    every_s = (1.0, 1.0)
+
+    async def strike(self, rig: Rig) -> None:
+        """It is a kind of load, and breaks nothing."""
+
+    def judge(self, record: Record) -> Iterable[str]:
+        together = Counter(arrival.arrived_ns for arrival in record.evidence.arrivals)
+        self.did["messages in company"] = sum(n for n in together.values() if n > 1)
+        self.did["in one request at most"] = max(together.values(), default=0)
+        if self.did["messages in company"] < len(record.evidence.arrivals) / 2:
+            yield "most messages went alone"
 
 
 class Kill(Fault):

@@ -6,6 +6,7 @@ from tests.chaos.failpoints import FAILPOINTS
 from tests.chaos.fault import Fault
 from tests.chaos.faults import (
     Clocks,
+    Company,
     Cut,
     Doors,
     Freeze,
@@ -40,10 +41,12 @@ _SINGLE: list[type[Fault]] = [
     Clocks,
 ]
 
-_ALL: list[type[Fault]] = [*_SINGLE, Doors, *FAILPOINTS, *TRIALS]
+_ALL: list[type[Fault]] = [*_SINGLE, Doors, Company, *FAILPOINTS, *TRIALS]
 FAULTS: dict[str, type[Fault]] = {fault.name: fault for fault in _ALL}
 
 DOORS = [Doors.name, *(f"{Doors.name}+{name}" for name in ("kill", "resets", "postgres-restart"))]
+
+COMPANY = [Company.name, *(f"{Company.name}+{name}" for name in ("kill", "resets", "errors"))]
 
 TOGETHER = ["kill+freeze+truncate+errors", "terminate+resets+truncate", "cut+silence", "halts+terminate"]
 
@@ -51,6 +54,7 @@ MATRIX: list[str] = [
     *(fault.name for fault in _SINGLE),
     *TOGETHER,
     *DOORS,
+    *COMPANY,
     *(f"{fail.name}+{fail.step.along}" if fail.step.along else fail.name for fail in FAILPOINTS),
     *(trial.name for trial in TRIALS),
 ]

@@ -55,6 +55,7 @@ class World:
     sender_limits: Mapping[str, int] = field(default_factory=lambda: {"acme-bm4": 70})
     rate_per_s: int = 40
     """Of each service. Together they could send more in a window than the limits allow."""
+    messages_per_request: int = 1
     call_timeout_s: float = 0.5
     lateness_s: float = 0.15
     lease_s: float = 3.0
@@ -98,7 +99,12 @@ class World:
         """One account with a service for each charge rule, and a template that all business managers have approved."""
         tables = [_table("account", id=ACCOUNT)]
         tables.append(_table("template", name=factories.TEMPLATE, category="UTILITY", body=factories.BODY))
-        fields = {**factories.SERVICE_FIELDS, "base_url": base_url, "messages_per_second": self.rate_per_s}
+        fields = {
+            **factories.SERVICE_FIELDS,
+            "base_url": base_url,
+            "messages_per_second": self.rate_per_s,
+            "messages_per_request": self.messages_per_request,
+        }
         for service, rule in SERVICES.items():
             tables.append(_table("service", id=service, account=ACCOUNT, charge_rule=rule, **fields))
         for service, own_fields in DOOR_SERVICES.items() if self.doors else ():
