@@ -13,7 +13,7 @@ from carteiro.storage.pool import UNREACHABLE, Pool
 
 log = structlog.get_logger(__name__)
 
-FLUSH_EVERY_S = 0.15
+FLUSH_EVERY_S = 0.1
 FLUSH_AT_ROWS = 500
 RETRY_DELAY_S = 0.5
 

@@ -15,7 +15,7 @@ TOO_LATE = 0.5
 IN_TIME = 0.2
 """Part of it up to which the rate may grow."""
 FIRST_LEAD_S = 0.015
-LONGEST_LEAD_S = 0.2
+LONGEST_LEAD_S = 0.15
 
 
 class Lead:
