@@ -48,7 +48,7 @@ ENTRIES: dict[str, Callable[[Bed], dict[str, Any]]] = {
 def main(names: Sequence[str]) -> None:
     """`python -m tests.benchmarks [entry ...]`: all of them write the page, some are only shown.
 
-    Each on a bed of its own: what one leaves behind (batches that wait to be settled, bloat) is not measured with the next.
+    Each on a bed of its own: what one leaves behind, batches to be settled or bloat, is not measured with the next.
     """
     measured: dict[str, Any] = {}
     for name in names or ENTRIES:
