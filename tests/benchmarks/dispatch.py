@@ -65,15 +65,28 @@ class Round:
         return self.ours.per_second / self.floor.per_second
 
 
-def measure_dispatch(bed: Bed) -> list[list[Round]]:
-    """The rounds of each setting, the slowest first."""
+@dataclass(frozen=True)
+class Rounds:
+    """All of one setting, the slowest first."""
+
+    each: list[Round]
+
+    @property
+    def middle(self) -> Round:
+        return self.each[len(self.each) // 2]
+
+
+def measure_dispatch(bed: Bed) -> list[Rounds]:
+    """Of each setting."""
     return [
-        sorted((_measure_round(bed, setting) for _ in range(setting.rounds)), key=lambda measured: measured.ratio)
+        Rounds(
+            sorted((measure_round(bed, setting) for _ in range(setting.rounds)), key=lambda measured: measured.ratio)
+        )
         for setting in RUNS
     ]
 
 
-def _measure_round(bed: Bed, setting: Setting) -> Round:
+def measure_round(bed: Bed, setting: Setting) -> Round:
     messages = min(setting.messages, MESSAGES)
     return Round(measure_floor(bed, setting.workers, setting.latency_ms, messages=messages), measure_ours(bed, setting))
 

@@ -19,7 +19,7 @@ def judge(measured: Mapping[str, Any]) -> list[Target]:
 
 
 def _dispatch(measured: Mapping[str, Any]) -> Iterator[Target]:
-    single, together = (_middle(rounds) for rounds in measured["dispatch"][:2])
+    single, together = (rounds.middle for rounds in measured["dispatch"][:2])
     yield Target(
         "two workers, 20 ms, a message a request, to the floor of two processes",
         ">= 0.8",
@@ -104,7 +104,3 @@ JUDGES = {
     "transaction": _transaction,
     "million": _million,
 }
-
-
-def _middle(rounds: list[Any]) -> Any:
-    return rounds[len(rounds) // 2]

@@ -42,14 +42,19 @@ class Nothing(Fault):
         self.did["seconds"] += 1
 
 
-class Doors(Fault):
-    name = "doors"
-    does = "broadcasts, group links and reminders beside the batches, batches by Meta, and contacts who answer"
-    world = World(doors=True, messages_per_s=25.0, orders_every_s=(0.5, 2.0), cancels=0.1)
+class Load(Fault):
+    """A kind of load, which breaks nothing: what it has led to says its judge."""
+
     every_s = (1.0, 1.0)
 
     async def strike(self, rig: Rig) -> None:
-        """It is a kind of load, and breaks nothing."""
+        pass
+
+
+class Doors(Load):
+    name = "doors"
+    does = "broadcasts, group links and reminders beside the batches, batches by Meta, and contacts who answer"
+    world = World(doors=True, messages_per_s=25.0, orders_every_s=(0.5, 2.0), cancels=0.1)
 
     def judge(self, record: Record) -> Iterable[str]:
         self.did = summary(record.book)
@@ -58,14 +63,10 @@ class Doors(Fault):
                 yield f"there were no {what}"
 
 
-class Company(Fault):
+class Company(Load):
     name = "company"
     does = "up to 100 messages a request, at a rate at which several are due at once"
     world = World(messages_per_request=100, rate_per_s=400)
-    every_s = (1.0, 1.0)
-
-    async def strike(self, rig: Rig) -> None:
-        """It is a kind of load, and breaks nothing."""
 
     def judge(self, record: Record) -> Iterable[str]:
         together = Counter(arrival.arrived_ns for arrival in record.evidence.arrivals)

@@ -151,7 +151,7 @@ async def _open(pool: Pool, settings: Settings, caller: Caller, service: Service
         required = 0 if service.test_mode else loaded.sending
         async with transact(pool) as conn:
             await batches.set_actor(conn, caller.actor)
-            candidates = await who_could_send(conn, draft)
+            candidates = await who_could_send(conn, draft) if required else []
             await claims.lock_service(conn, service.id)
             earlier = await retries.find_child(conn, parent_id)
             if earlier is not None:
